@@ -180,7 +180,8 @@ def values(form: Form, parts: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]
     weight = parts["weight"]
     match form.kind:
         case "fp8":
-            decoded, scales = E4M3[weight], spread(parts["scale"], *weight.shape)
+            decoded: NDArray[np.float32] = E4M3[weight]
+            scales = spread(parts["scale"], *weight.shape)
         case "fp4":
             decoded, scales = _nibbles(weight), parts["scale"]
         case "mx":
