@@ -63,7 +63,7 @@ Proposal: TypeAlias = Dense | Sparse | PointMass
 
 @attrs.frozen(eq=False)
 class Draft:
-    """A block of drafts, still on the device.
+    """A block of drafts, still on the device. The audit gives every array leading axes, one entry for each trial.
 
     tokens:     [n] int32, target ids
     proposal:   what they were drawn from
@@ -75,7 +75,7 @@ class Draft:
     confidence: mx.array | None = None
 
     def __len__(self) -> int:
-        return int(self.tokens.shape[0])
+        return int(self.tokens.shape[-1])
 
     def first(self, m: int) -> Draft:
         """The block cut to its first m drafts; q past the cut is gone, so nobody can look at it."""
@@ -83,12 +83,14 @@ class Draft:
             return self
         match self.proposal:
             case Dense(log_q=log_q):
-                proposal: Proposal = Dense(log_q[:m])
+                proposal: Proposal = Dense(log_q[..., :m, :])
             case Sparse(ids=ids, log_q=log_q):
-                proposal = Sparse(ids[:m], log_q[:m])
+                proposal = Sparse(ids[..., :m, :], log_q[..., :m, :])
             case PointMass():
                 proposal = self.proposal
-        return Draft(self.tokens[:m], proposal, None if self.confidence is None else self.confidence[:m])
+        return Draft(
+            self.tokens[..., :m], proposal, None if self.confidence is None else self.confidence[..., :m]
+        )
 
 
 INCOMPLETE = 1
@@ -200,7 +202,8 @@ class TargetFacts:
     """vocab_size tokens, `context` positions at most, hidden size and layers (for taps), EOS ids, and what it can do.
 
     rollback: how a transaction takes rows back, in words ("trim", "snapshot", ...), or None: it cannot, and the
-    assembly refuses drafters. fingerprint: a short hash of what the model is (config and tensor headers).
+    assembly refuses drafters. fingerprint: a short hash of what the model is (config and tensor headers). drafter: the
+    drafter plugin made for this checkpoint, which `drafter.use = "auto"` takes.
     """
 
     vocab_size: int
@@ -214,6 +217,7 @@ class TargetFacts:
     row_exact: bool = False
     weight_bytes: int = 0
     fingerprint: str = ""
+    drafter: str = ""
 
 
 @attrs.frozen
@@ -373,6 +377,8 @@ class Provider:
     requires, provides: free-form capability names, matched at assembly beside the facts
     ops:         operations it computes through kernel backends
     hook_api:    the HOOK_API it was written for
+    recognises:  for targets: model folder -> 0 (not mine), 1 (could load it) or 2 (made for it); what `target.use =
+                 "auto"` goes by. Reads config.json at most.
     """
 
     kind: Kind
@@ -385,7 +391,7 @@ class Provider:
     provides: frozenset[str] = frozenset()
     ops: tuple[OpSpec, ...] = ()
     hook_api: int = HOOK_API
-
+    recognises: Callable[[Path], int] | None = None
 
 def option(default: Any, help: str, validator: Any = None) -> Any:
     """An attrs field of an options class with its help text: `n: int = option(3, "longest n-gram")`."""
