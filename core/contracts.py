@@ -222,8 +222,8 @@ class TargetFacts:
 
 @attrs.frozen
 class DrafterFacts:
-    """block: most drafts at once (0: never drafts). vocab_size: None for any. taps: target layers whose outputs it reads
-    (-1 is the embedding). context: positions it can go to, None for no limit. target_noise: draws its drafts with the
+    """block: most drafts at once (0: never drafts). vocab_size: None for any. taps: target layers whose outputs it
+    reads (-1 is the embedding). context: positions it can go to, None for no limit. target_noise: draws its drafts with the
     keys it is given in such a way that `target` keys raise agreement (asked for by coupled verification)."""
 
     block: int
@@ -237,8 +237,8 @@ class DrafterFacts:
 
 @attrs.frozen
 class SchedulerFacts:
-    """confidences: wants the drafter's confidences on the host (one more transfer). anticipates: implements `choose` and
-    sees later confidences before it decides on an earlier draft; refused with a verifier that needs causality."""
+    """confidences: wants the drafter's confidences on the host (one more transfer). anticipates: implements `choose`
+    and sees later confidences before it decides on an earlier draft; refused with a verifier that needs causality."""
 
     confidences: bool = False
     anticipates: bool = False
@@ -246,8 +246,8 @@ class SchedulerFacts:
 
 @attrs.frozen
 class VerifierFacts:
-    """causal: correct only if "draft k is submitted" never depended on draft k itself. noise: which keys a drafter draws
-    with. deterministic_only: needs a sampler without randomness (greedy). deterministic_promise: what it promises
+    """causal: correct only if "draft k is submitted" never depended on draft k itself. noise: which keys a drafter
+    draws with. deterministic_only: needs a sampler without randomness (greedy). deterministic_promise: what it promises
     when the sampler is deterministic."""
 
     promise: Promise
@@ -260,7 +260,7 @@ class VerifierFacts:
 
 @attrs.frozen
 class SamplerFacts:
-    """deterministic: every row has one possible token. host: needs drafts on the host (a grammar): one more transfer."""
+    """deterministic: every row has one possible token. host: needs drafts on the host (a grammar): a transfer more."""
 
     deterministic: bool = False
     host: bool = False
@@ -392,6 +392,7 @@ class Provider:
     ops: tuple[OpSpec, ...] = ()
     hook_api: int = HOOK_API
     recognises: Callable[[Path], int] | None = None
+
 
 def option(default: Any, help: str, validator: Any = None) -> Any:
     """An attrs field of an options class with its help text: `n: int = option(3, "longest n-gram")`."""

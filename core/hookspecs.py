@@ -128,6 +128,13 @@ def sparkwright_sampler_start(prompt: Sequence[int]) -> Any:
 
 
 @hookspec(firstresult=True)
+def sparkwright_sampler_shape(logits: mx.array) -> mx.array:  # type: ignore[empty-body]
+    """Exactly one. Temperature and filters without penalties: logits [..., V] -> log q [..., V] float32, normalised.
+
+    A deterministic sampler gives 0 at the first largest logit and -inf elsewhere."""
+
+
+@hookspec(firstresult=True)
 def sparkwright_drafter_start(prompt: Sequence[int], shape: Callable[[mx.array], mx.array]) -> Any:
     """Exactly one. At the start of a request: the drafter's state; it has observed nothing yet, the prompt included.
 
@@ -148,15 +155,15 @@ def sparkwright_scheduler_start() -> Any:
 
 @hookspec(firstresult=True)
 def sparkwright_scheduler_plan(state: Any, limit: int) -> int:  # type: ignore[empty-body]
-    """Exactly one. Before drafting: how many drafts to ask for, 0..limit; 0 is plain decoding. From past rounds only."""
+    """Exactly one. Before drafting: how many drafts to ask for, 0..limit; 0 is a plain decode. From past rounds only."""
 
 
 @hookspec(firstresult=True)
 def sparkwright_drafter_draft(state: Any, anchor: int, limit: int, keys: mx.array) -> Draft:  # type: ignore[empty-body]
     """Exactly one. Drafts at most `limit` >= 1 tokens after the anchor (an emitted token not yet observed), lazily.
 
-    keys: uint32 [limit, 2]; draw draft k with `gumbel(keys[k])` over target ids, and with nothing else. Fewer drafts than
-    `limit`, or none, are allowed. The whole block is one graph; nothing is read to the host.
+    keys: uint32 [limit, 2]; draw draft k with `gumbel(keys[k])` over target ids, and with nothing else. Fewer drafts
+    than `limit`, or none, are allowed. The whole block is one graph; nothing is read to the host.
     """
 
 
@@ -173,8 +180,8 @@ def sparkwright_scheduler_choose(state: Any, confidences: Sequence[float]) -> in
 
 
 @hookspec(firstresult=True)
-def sparkwright_target_forward(tokens: mx.array, state: TargetState, logits: Logits) -> Forward:  # type: ignore[empty-body]
-    """Exactly one. tokens int32 [r] at positions state.position .. + r - 1, the same call for prefill, decode and verify.
+def sparkwright_target_forward(tokens: mx.array, state: TargetState, logits: Logits) -> Forward:  # type: ignore
+    """Exactly one. tokens int32 [r] at positions state.position ..: one call for prefill, decode and verify.
 
     Inside a transaction the rows are provisional until its commit; outside they are committed at once.
     """
@@ -186,7 +193,7 @@ def sparkwright_sampler_rows(state: Any, drafts: mx.array) -> Any:
 
 
 @hookspec(firstresult=True)
-def sparkwright_sampler_distribution(logits: mx.array, context: Any, full: bool) -> Distribution:  # type: ignore[empty-body]
+def sparkwright_sampler_distribution(logits: mx.array, context: Any, full: bool) -> Distribution:  # type: ignore
     """Exactly one. logits float32 [r, V] and the context of `rows` -> Distribution, each row a function of its own
     logits and context alone. full: take no shortcut; every row comes back complete."""
 
@@ -232,10 +239,3 @@ def sparkwright_request_finished(result: Result) -> None:
 @hookspec
 def sparkwright_plugin_broken(name: str, error: str) -> None:
     """Observers: another observer raised and was switched off."""
-
-
-@hookspec(firstresult=True)
-def sparkwright_sampler_shape(logits: mx.array) -> mx.array:  # type: ignore[empty-body]
-    """Exactly one. Temperature and filters without penalties: logits [..., V] -> log q [..., V] float32, normalised.
-
-    A deterministic sampler gives 0 at the first largest logit and -inf elsewhere."""

@@ -32,7 +32,7 @@ _HOME = {
     "load_target": "core.assembly",
     "option": "core.contracts",
 }
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

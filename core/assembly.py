@@ -1,0 +1,355 @@
+"""Assembly: a Config becomes an Engine. Everything that can be refused is refused before weights are loaded.
+
+Order: resolve names, describe every plugin (from configs and headers only), negotiate, then build target, drafter,
+sampler, scheduler, verifier and observers, and bind them. Knows contracts; knows no plugin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from sparkwright.core import blas, costs
+from sparkwright.core.config import Config, Slot, load_config
+from sparkwright.core.contracts import (
+    CostCurves,
+    DrafterFacts,
+    Kind,
+    Op,
+    OpSpec,
+    Promise,
+    Provider,
+    SamplerFacts,
+    SchedulerFacts,
+    Site,
+    TargetFacts,
+    VerifierFacts,
+)
+from sparkwright.core.engine import Engine, Parts
+from sparkwright.core.errors import AssemblyError, ModelError, PluginError
+from sparkwright.core.generation import SlotReport
+from sparkwright.core.kernels import Kernels
+from sparkwright.core.plugins import Installed
+from sparkwright.core.roles import (
+    Drafter,
+    Observers,
+    Sampler,
+    Scheduler,
+    Target,
+    Verifier,
+    guarded,
+    new_manager,
+    register,
+)
+from sparkwright.core.store import WeightStore
+from sparkwright.core.worker import Worker
+
+WrapOp = Callable[[OpSpec, str, Op], Op]
+"""(op, backend, callable) -> callable: how an audit watches ops; see `assemble`."""
+
+_FACTS: dict[Kind, type] = {
+    "target": TargetFacts,
+    "drafter": DrafterFacts,
+    "scheduler": SchedulerFacts,
+    "verifier": VerifierFacts,
+    "sampler": SamplerFacts,
+}
+
+
+def assemble(
+    config: Config | str | Path | dict[str, Any],
+    *,
+    store: WeightStore | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    wrap_op: WrapOp | None = None,
+) -> Engine:
+    """Build the engine that a configuration describes.
+
+    config: a Config, or what `load_config` takes. store: weights shared with other engines of this process. progress:
+    told (what, done, total) while weights load. wrap_op: called once for each selected kernel op. Raises AssemblyError
+    when plugins do not fit together, PluginError, ModelError.
+    """
+    if not isinstance(config, Config):
+        config = load_config(config)
+    blas.ensure_blas()
+    worker = Worker("sparkwright engine")
+    try:
+        job = _Assembly(config, store or WeightStore(), progress, wrap_op)
+        parts: Parts = worker.submit(job.run).result()
+    except BaseException:
+        worker.close()
+        raise
+    return Engine(parts, worker)
+
+
+def load_target(model: str | Path, use: str | None = None, *, sets: tuple[str, ...] = (), **site: Any) -> Target:
+    """Load a target alone, in the calling thread: `new_state()`, `forward(tokens, state, logits)`, `text`, `facts`.
+
+    use: the target plugin's name, None to choose by the model's own config.json. sets: `--set`-style assignments. site:
+    fields of `Site` to fill in (taps, row_exact, progress, ...).
+    """
+    blas.ensure_blas()
+    slot: dict[str, Any] = {"model": str(model)} | ({"use": use} if use else {})
+    return _Assembly(load_config({"target": slot}, sets=sets), WeightStore(), None, None).target_alone(site)
+
+
+def device_name() -> str:
+    """ "cpu", "metal" or "cuda": what MLX computes on by default."""
+    import mlx.core as mx
+
+    if mx.default_device().type == mx.DeviceType.cpu:
+        return "cpu"
+    return "metal" if mx.metal.is_available() else "cuda"
+
+
+class _Assembly:
+    """One assembly; the methods run in order, each needing what the earlier ones left."""
+
+    def __init__(
+        self, config: Config, store: WeightStore, progress: Callable[[str, int, int], None] | None, wrap: WrapOp | None
+    ) -> None:
+        self.config, self.catalogue = config, config.catalogue
+        self.reports: dict[str, SlotReport] = {}
+        self.warnings: list[str] = list(config.warnings)
+        self.observers = self._observers()
+        self.wrap = wrap
+        site: dict[str, Any] = {"store": store, "force": config.engine.force, "row_exact": config.engine.row_exact}
+        self._told = progress
+        self.site = Site(device=device_name(), progress=self._progress, **site)
+
+    def _progress(self, what: str, done: int, total: int) -> None:
+        if self._told is not None:
+            self._told(what, done, total)
+        self.observers.tell("progress", what=what, done=done, total=total)
+
+    def run(self) -> Parts:
+        chosen: dict[Kind, Installed] = {"target": self._target()}
+        target = self._describe(chosen["target"], attrs.evolve(self.site, model=self._model("target")))
+        site = attrs.evolve(self.site, target=target)
+        chosen["drafter"] = self._drafter(target)
+        facts: dict[str, Any] = {"target": target}
+        facts["drafter"] = self._describe(chosen["drafter"], attrs.evolve(site, model=self._model("drafter")))
+        site = attrs.evolve(site, drafter=facts["drafter"], taps=facts["drafter"].taps)
+        others: tuple[Kind, ...] = ("scheduler", "sampler", "verifier")
+        for kind in others:
+            slot = self.config.slots[kind]
+            chosen[kind] = self.catalogue.get(kind, slot.use, slot.asked_by)
+            self._report(kind, slot.use, slot.use, "")
+            facts[kind] = self._describe(chosen[kind], site)
+        negotiate({kind: item.provider for kind, item in chosen.items()}, facts, self.config)
+        curves = self._costs(target, chosen["drafter"].provider.name)
+
+        kernels = Kernels(self.config, self.site, [i.provider for i in chosen.values()], self.wrap)
+        site = attrs.evolve(site, select=kernels.select, costs=curves)
+        manager = new_manager()
+        model = self._model("target")
+        register(
+            manager,
+            self._build(chosen["target"], attrs.evolve(site, model=model)),
+            "target",
+            chosen["target"].provider.name,
+        )
+        bound = Target(manager, chosen["target"].provider.name, target)
+        site = attrs.evolve(site, resources=bound.resources)
+        for kind in ("drafter", *others):
+            item = chosen[kind]
+            where = attrs.evolve(site, model=self._model(kind) or (model if kind == "drafter" else None))
+            register(manager, self._build(item, where), kind, item.provider.name)
+        kernels.check_overrides()
+        names = {kind: item.provider.name for kind, item in chosen.items()}
+        return Parts(
+            target=bound,
+            drafter=Drafter(manager, names["drafter"], facts["drafter"]),
+            scheduler=Scheduler(manager, names["scheduler"], facts["scheduler"]),
+            sampler=Sampler(manager, names["sampler"], facts["sampler"]),
+            verifier=Verifier(manager, names["verifier"], facts["verifier"]),
+            observers=self.observers,
+            promise=promise_in_force(facts, self.config),
+            slots=self.reports,
+            kernels=kernels.taken,
+            config=self.config,
+            config_sha256=self._hash(names, curves),
+            warnings=tuple(self.warnings),
+        )
+
+    def target_alone(self, site: dict[str, Any]) -> Target:
+        item = self._target()
+        here = attrs.evolve(self.site, model=self._model("target"), **site)
+        facts = self._describe(item, here)
+        kernels = Kernels(self.config, here, [item.provider], self.wrap)
+        manager = new_manager()
+        built = self._build(item, attrs.evolve(here, select=kernels.select))
+        register(manager, built, "target", item.provider.name)
+        return Target(manager, item.provider.name, facts)
+
+    # ------------------------------------------------------------------------------------------------ choosing
+
+    def _target(self) -> Installed:
+        slot = self.config.slots["target"]
+        if slot.use != "auto":
+            self._report("target", slot.use, slot.use, "")
+            return self.catalogue.get("target", slot.use, slot.asked_by)
+        path = self._existing_model(slot)
+        claims = []
+        for item in self.catalogue.of_kind("target"):
+            recognises = item.provider.recognises
+            if recognises is not None:
+                sure = guarded(recognises, "target", item.provider.name, "recognises")(path)
+                claims.append((sure, item.provider.name, item))
+        claims = sorted((c for c in claims if c[0] > 0), key=lambda c: (-c[0], c[1]))
+        if not claims:
+            names = ", ".join(self.catalogue.names("target")) or "none"
+            raise AssemblyError(
+                f"no target plugin recognises the model in {path}; installed: {names}. Name one with target.use"
+            )
+        self._report(
+            "target", "auto", claims[0][1], "made for this model" if claims[0][0] > 1 else "can load this model"
+        )
+        return claims[0][2]
+
+    def _existing_model(self, slot: Slot) -> Path:
+        if slot.model is None:
+            raise ModelError("no model: give --model PATH, or target.model in the configuration")
+        if not slot.model.is_dir():
+            found = "is a file" if slot.model.exists() else "does not exist"
+            raise ModelError(
+                f"target.model: {slot.model} {found}, expected a model folder with config.json and weights"
+            )
+        return slot.model
+
+    def _drafter(self, target: TargetFacts) -> Installed:
+        slot = self.config.slots["drafter"]
+        if slot.use != "auto":
+            self._report("drafter", slot.use, slot.use, "")
+            return self.catalogue.get("drafter", slot.use, slot.asked_by)
+        if target.rollback is None:
+            name, reason = "none", "the target cannot take rows back"
+        elif target.drafter:
+            name, reason = target.drafter, "the checkpoint holds this drafter"
+        else:
+            name, reason = "lookup", "the checkpoint holds no drafter of its own"
+        self._report("drafter", "auto", name, reason)
+        return self.catalogue.get("drafter", name, f"drafter.use = auto ({reason})")
+
+    def _report(self, kind: str, requested: str, effective: str, reason: str) -> None:
+        self.reports[kind] = SlotReport(requested, effective, reason)
+
+    # ------------------------------------------------------------------------------------- describing and building
+
+    def _model(self, kind: Kind) -> Path | None:
+        return self.config.slots[kind].model
+
+    def _options(self, item: Installed) -> Any:
+        return self.config.slots[item.provider.kind].options[item.provider.name]
+
+    def _describe(self, item: Installed, site: Site) -> Any:
+        provider = item.provider
+        assert provider.describe is not None
+        call = guarded(provider.describe, provider.kind, provider.name, "describe")
+        facts = call(self._options(item), site)
+        if not isinstance(facts, _FACTS[provider.kind]):
+            raise PluginError(
+                f"{provider.kind} plugin '{provider.name}': describe gave {type(facts).__name__}, "
+                f"expected {_FACTS[provider.kind].__name__}"
+            )
+        return facts
+
+    def _build(self, item: Installed, site: Site) -> object:
+        provider = item.provider
+        built: object = guarded(provider.build, provider.kind, provider.name, "build")(self._options(item), site)
+        return built
+
+    def _observers(self) -> Observers:
+        built: list[tuple[str, object]] = []
+        for name in self.config.observers:
+            provider = self.catalogue.get("observer", name, "observers.use").provider
+            build = guarded(provider.build, "observer", name, "build")
+            built.append((name, build(self.config.observer_options[name], Site())))
+        return Observers(built)
+
+    def _costs(self, target: TargetFacts, drafter: str) -> CostCurves | None:
+        return costs.curves_for(self.config.engine.costs, target.fingerprint, drafter, self.site.device)
+
+    def _hash(self, names: dict[Kind, str], curves: CostCurves | None) -> str:
+        """What decides the text: the configuration, who fills its slots, and the frozen cost curves."""
+        said = {"config": self.config.to_dict(), "plugins": names, "costs": attrs.asdict(curves) if curves else None}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+# -------------------------------------------------------------------------------------------------- negotiation
+
+
+def negotiate(providers: dict[str, Provider], facts: dict[str, Any], config: Config) -> None:
+    """AssemblyError with every pair of plugins that do not fit, both sides named."""
+    target: TargetFacts = facts["target"]
+    drafter: DrafterFacts = facts["drafter"]
+    scheduler: SchedulerFacts = facts["scheduler"]
+    sampler: SamplerFacts = facts["sampler"]
+    verifier: VerifierFacts = facts["verifier"]
+    who = {kind: f"{kind} '{provider.name}'" for kind, provider in providers.items()}
+    problems: list[str] = []
+
+    def refuse_if(wrong: bool, sentence: str) -> None:
+        if wrong:
+            problems.append(sentence)
+
+    refuse_if(
+        drafter.vocab_size is not None and drafter.vocab_size != target.vocab_size,
+        f"{who['drafter']} has a vocabulary of {drafter.vocab_size} tokens, {who['target']} of {target.vocab_size}; "
+        "a drafter must be made for its target",
+    )
+    outside = [tap for tap in drafter.taps if not -1 <= tap < target.layers]
+    refuse_if(
+        bool(outside),
+        f"{who['drafter']} reads the outputs of layers {outside}, {who['target']} has layers 0..{target.layers - 1}",
+    )
+    refuse_if(
+        bool(drafter.taps) and not target.tappable,
+        f"{who['drafter']} reads layers {list(drafter.taps)}, {who['target']} gives out no layer outputs",
+    )
+    refuse_if(
+        drafter.block > 0 and target.rollback is None,
+        f"{who['drafter']} needs a target that takes rejected rows back, {who['target']} ({target.model_type}) "
+        "cannot; use drafter.use = 'none'",
+    )
+    refuse_if(
+        drafter.block > 0 and drafter.proposal not in verifier.proposals,
+        f"{who['drafter']} proposes {drafter.proposal} drafts, "
+        f"{who['verifier']} takes {', '.join(sorted(verifier.proposals))}",
+    )
+    refuse_if(
+        scheduler.anticipates and verifier.causal and not sampler.deterministic,
+        f"{who['scheduler']} looks at later confidences before it decides on a draft, which changes the law "
+        f"of the text under {who['verifier']}; use a causal scheduler, or the verifier 'coupled'",
+    )
+    refuse_if(
+        verifier.deterministic_only and not sampler.deterministic,
+        f"{who['verifier']} is exact only without randomness, {who['sampler']} samples; "
+        "set the temperature to 0, or use the verifier 'stochastic'",
+    )
+    refuse_if(
+        config.engine.row_exact and not target.row_exact,
+        f"engine.row_exact is set, {who['target']} ({target.model_type}) does not offer it",
+    )
+    provided = frozenset().union(*(p.provides for p in providers.values()))
+    for kind, provider in providers.items():
+        missing = sorted(provider.requires - provided)
+        refuse_if(
+            bool(missing), f"{who[kind]} requires {', '.join(missing)}, which no other plugin of this engine provides"
+        )
+    if problems:
+        raise AssemblyError(problems[0] if len(problems) == 1 else "\n".join(problems))
+
+
+def promise_in_force(facts: dict[str, Any], config: Config) -> Promise:
+    """The weakest promise that holds for results of this engine (DESIGN section 7)."""
+    verifier: VerifierFacts = facts["verifier"]
+    if facts["drafter"].block == 0:
+        return "identity"  # it is plain decoding
+    promise = verifier.deterministic_promise if facts["sampler"].deterministic else verifier.promise
+    return "identity" if promise == "identity-up-to-ties" and config.engine.row_exact else promise

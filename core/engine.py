@@ -1,0 +1,332 @@
+"""The engine: one request after another through one round loop, readable from top to bottom in `generate`.
+
+It knows slots, limits, transactions and counting; it knows no model, no algorithm and no kernel. Plain decoding is the
+same loop with a block of no drafts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+
+from sparkwright.core.config import Config
+from sparkwright.core.contracts import (
+    EMPTY_RESIDUAL,
+    INCOMPLETE,
+    NON_FINITE,
+    WIDEST_VERIFY,
+    Distribution,
+    Draft,
+    Promise,
+    RoundReport,
+)
+from sparkwright.core.draw import draw
+from sparkwright.core.errors import NumericError, PluginError, RequestError
+from sparkwright.core.generation import Counter, Piece, RequestInfo, Result, RoundTrace, SlotReport, StopRules
+from sparkwright.core.randomness import Keys
+from sparkwright.core.roles import Drafter, Observers, Sampler, Scheduler, Target, Verifier
+from sparkwright.core.worker import Stream, Worker
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+Messages = Sequence[Mapping[str, str]]
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Parts:
+    """What assembly puts together: one plugin a slot, bound, and what is said about them."""
+
+    target: Target
+    drafter: Drafter
+    scheduler: Scheduler
+    sampler: Sampler
+    verifier: Verifier
+    observers: Observers
+    promise: Promise
+    slots: dict[str, SlotReport]
+    kernels: dict[str, str]
+    config: Config
+    config_sha256: str
+    warnings: tuple[str, ...]
+
+    @property
+    def noise(self) -> Any:
+        """The purpose of the keys that the drafter draws with."""
+        shared = self.verifier.facts.noise == "target" and self.drafter.facts.target_noise
+        return "target" if shared else "draft"
+
+
+class Host:
+    """The only way from the device to the host, so that transfers can be counted."""
+
+    def __init__(self) -> None:
+        self.transfers = 0
+
+    def read(self, array: mx.array) -> list[Any]:
+        self.transfers += 1
+        values: list[Any] = array.tolist()  # type: ignore[assignment]
+        return values
+
+
+def generate(
+    parts: Parts, request: RequestInfo, emit: Callable[[Piece], None], cancelled: Callable[[], bool]
+) -> Result:
+    """Run one request. Text and tokens go to `emit` as they are decided; `cancelled` is asked between steps.
+
+    The anchor is the last emitted token, not yet processed by the target: the state covers every position before it.
+    """
+    import mlx.core as mx
+
+    target, drafter, scheduler, sampler = parts.target, parts.drafter, parts.scheduler, parts.sampler
+    host, stops = Host(), StopRules(request, target.text)
+    counter = Counter(request, min(drafter.facts.block, WIDEST_VERIFY - 1))
+    taps = bool(drafter.facts.taps)
+    parts.observers.tell("request_started", request=request)
+
+    # Prefill in chunks; the drafter observes each; the last row gives the first anchor.
+    clock = time.perf_counter()
+    state = target.new_state()
+    sampler_state = sampler.start(request.prompt)
+    drafter_state = drafter.start(request.prompt, sampler.shape)
+    scheduler_state = scheduler.start()
+    prompt, chunk = request.prompt, parts.config.engine.prefill_chunk
+    forward = None
+    for start in range(0, len(prompt), chunk):
+        if cancelled():
+            break
+        rows = prompt[start : start + chunk]
+        last = start + len(rows) == len(prompt)
+        forward = target.forward(mx.array(rows, dtype=mx.int32), state, "last" if last else "none")
+        drafter.observe(drafter_state, rows, forward.taps if taps else None)
+        if not last:
+            mx.eval([a for a in (forward.logits, forward.taps) if a is not None])
+        parts.observers.tell("progress", what="prefill", done=start + len(rows), total=len(prompt))
+    if cancelled() or forward is None or forward.logits is None:
+        emit(stops.cancel())
+    else:
+        context = sampler.rows(sampler_state, mx.zeros((0,), dtype=mx.int32))
+        keys = Keys(request.seed, request.choice, len(prompt) - 1)
+        _, anchor, *_ = _decide(parts, forward.logits, context, None, keys, host)[0]
+        sampler_state = sampler.advance(sampler_state, (anchor,))
+        emit(stops.keep((anchor,)))
+    counter.prefill_seconds, counter.prefill_transfers = time.perf_counter() - clock, host.transfers
+
+    while stops.finish is None:
+        if cancelled():
+            emit(stops.cancel())
+            break
+        started, before = time.perf_counter(), host.transfers
+        position = state.position
+        keys = Keys(request.seed, request.choice, position)
+
+        # How many drafts could be verified, how many the scheduler wants, and what the drafter gives.
+        room = stops.remaining if drafter.facts.context is None else drafter.facts.context - position
+        limit = max(0, min(drafter.facts.block, stops.remaining - 1, room - 1, WIDEST_VERIFY - 1))
+        planned = scheduler.plan(scheduler_state, limit) if limit else 0
+        draft = None
+        if planned:
+            draft = drafter.draft(drafter_state, anchor, planned, keys.array(parts.noise, planned))
+        drafted = len(draft) if draft is not None else 0
+
+        # Which of them are submitted: the scheduler sees confidences in order, and nothing else.
+        submitted, confidences = drafted, ()
+        if draft is not None and drafted and draft.confidence is not None and scheduler.facts.confidences:
+            confidences = tuple(host.read(draft.confidence))
+            submitted = scheduler.submit(scheduler_state, confidences)
+        if draft is not None:
+            draft = draft.first(submitted) if submitted else None
+        if parts.config.engine.stage_times and draft is not None:
+            mx.eval(draft.tokens)
+        drafted_at = time.perf_counter()
+
+        # Verify: the anchor is row 0 of the same forward that prefill used; n = 0 drafts is a plain decode.
+        drafts = draft.tokens if draft is not None else mx.zeros((0,), dtype=mx.int32)
+        transaction = state.begin()
+        try:
+            rows = mx.concatenate([mx.array([anchor], dtype=mx.int32), drafts.astype(mx.int32)])
+            forward = target.forward(rows, state, "all")
+            assert forward.logits is not None
+            context = sampler.rows(sampler_state, drafts)
+            (accepted, token, flags, *tokens), repeated = _decide(parts, forward.logits, context, draft, keys, host)
+            verified_at = time.perf_counter()
+            piece = stops.keep((*tokens[:accepted], token))
+        except BaseException:
+            transaction.abort()
+            raise
+        kept = piece.tokens
+
+        # Commit the anchor and every kept token but the last; everybody learns the same rows.
+        transaction.commit(len(kept))
+        observed = (anchor, *kept[:-1])
+        drafter.observe(
+            drafter_state, observed, forward.taps[: len(kept)] if taps and forward.taps is not None else None
+        )
+        sampler_state = sampler.advance(sampler_state, kept)
+        counted = min(accepted, len(kept))
+        cut = len(kept) < accepted + 1
+        scheduler.learn(
+            scheduler_state, RoundReport(planned, drafted, submitted, counted, confidences[: submitted + 1], cut)
+        )
+        emit(piece)
+        anchor = kept[-1]
+        trace = RoundTrace(
+            index=len(counter.rounds), position=position, planned=planned, drafted=drafted, submitted=submitted,
+            accepted=counted, tokens=kept, confidences=confidences, flags=flags, repeated=repeated, cut=cut,
+            transfers=host.transfers - before, draft_seconds=drafted_at - started,
+            verify_seconds=verified_at - drafted_at, rest_seconds=time.perf_counter() - verified_at,
+        )  # fmt: skip
+        counter.add(trace, bool(flags & EMPTY_RESIDUAL))
+        if parts.observers:
+            parts.observers.tell("round_finished", trace=trace)
+
+    assert stops.finish is not None
+    result = Result(
+        text=stops.text, tokens=tuple(stops.tokens), finish=stops.finish, promise=parts.promise, slots=parts.slots,
+        kernels=parts.kernels, stats=counter.stats(len(stops.tokens)), seed=request.seed, choice=request.choice,
+        config_sha256=parts.config_sha256, warnings=parts.warnings + tuple(parts.observers.warnings),
+    )  # fmt: skip
+    parts.observers.tell("request_finished", result=result)
+    return result
+
+
+def _decide(
+    parts: Parts, logits: mx.array, context: Any, draft: Draft | None, keys: Keys, host: Host
+) -> tuple[list[int], bool]:
+    """Verify (or draw, without drafts) and read the verdict: one transfer, two in the rare round that is repeated.
+
+    Returns [accepted, next token, flags, d1..dn] and whether a truncation shortcut did not suffice, so that the round's
+    distribution and verification were computed again in full, with the same keys.
+    """
+    for full in (False, True):
+        p: Distribution = parts.sampler.distribution(logits, context, full)
+        verdict = parts.verifier.verify(draft, p, keys).array if draft is not None else draw(p, keys)
+        accepted, token, flags, *tokens = host.read(verdict)
+        if flags & NON_FINITE:
+            raise NumericError(
+                f"target plugin '{parts.target.name}' gave logits that are not finite (NaN or infinity) for a row "
+                f"after position {keys.anchor}; nothing can be drawn from them. Check the checkpoint and its number format"
+            )
+        if not flags & INCOMPLETE:
+            break
+    else:
+        raise PluginError(f"sampler plugin '{parts.sampler.name}' calls a row incomplete that it was asked for in full")
+    return [accepted, token, flags, *tokens], full
+
+
+class Engine:
+    """A configured, loaded engine. Made by `assemble`; a context manager; callable from any thread, requests queue."""
+
+    def __init__(self, parts: Parts, worker: Worker) -> None:
+        self._parts, self._worker = parts, worker
+
+    @property
+    def config(self) -> Config:
+        return self._parts.config
+
+    @property
+    def config_sha256(self) -> str:
+        """Hash of the configuration, the plugins that fill its slots and the cost curves in force."""
+        return self._parts.config_sha256
+
+    @property
+    def promise(self) -> Promise:
+        return self._parts.promise
+
+    @property
+    def slots(self) -> dict[str, SlotReport]:
+        return self._parts.slots
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self._parts.warnings
+
+    @property
+    def target(self) -> Target:
+        """The target, for forwards of one's own: hand the work to `run`, which does it in the engine's thread."""
+        return self._parts.target
+
+    def run(self, work: Callable[[Parts], Any]) -> Any:
+        """Run `work(parts)` in the engine's thread (audits, calibration) and return what it returns."""
+        return self._worker.submit(lambda: work(self._parts)).result()
+
+    def stream(
+        self,
+        prompt: str | Sequence[int] | Messages,
+        *,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        stop: Sequence[str] | None = None,
+        ignore_eos: bool | None = None,
+        choice: int = 0,
+    ) -> Stream[Piece, Result]:
+        """Start a request. The stream yields Pieces as they are decided; its `result` is the Result.
+
+        prompt: text, token ids, or chat messages ({"role": ..., "content": ...} each). The rest: None is what the
+        configuration says. Raises RequestError at once for a request that cannot be served.
+        """
+        request = self._request(prompt, max_tokens, seed, stop, ignore_eos, choice)
+        parts = self._parts
+        return Stream(self._worker, lambda emit, cancelled: generate(parts, request, emit, cancelled))
+
+    def complete(self, prompt: str | Sequence[int] | Messages, **request: Any) -> Result:
+        """`stream`, waited for."""
+        with self.stream(prompt, **request) as stream:
+            return stream.result
+
+    def _request(
+        self,
+        prompt: str | Sequence[int] | Messages,
+        max_tokens: int | None,
+        seed: int | None,
+        stop: Sequence[str] | None,
+        ignore_eos: bool | None,
+        choice: int,
+    ) -> RequestInfo:
+        defaults, facts = self.config.generation, self._parts.target.facts
+        tokens = self._tokens(prompt)
+        max_tokens = defaults.max_tokens if max_tokens is None else max_tokens
+        stops = defaults.stop if stop is None else tuple([stop] if isinstance(stop, str) else stop)
+        ignore = defaults.ignore_eos if ignore_eos is None else ignore_eos
+        seed = defaults.seed if seed is None else seed
+        if not tokens:
+            raise RequestError("the prompt is empty: it has no tokens, and a model needs at least one")
+        outside = next((t for t in tokens if not 0 <= t < facts.vocab_size), None)
+        if outside is not None:
+            raise RequestError(f"the prompt holds the token id {outside}, outside the vocabulary of {facts.vocab_size}")
+        if len(tokens) >= facts.context:
+            raise RequestError(
+                f"the prompt has {len(tokens)} tokens and the model's context is {facts.context}: "
+                f"shorten it to {facts.context - 1} at most, one must be left to generate"
+            )
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+            raise RequestError(f"max_tokens is {max_tokens!r}, expected at least 1")
+        if any(not isinstance(s, str) or not s for s in stops):
+            raise RequestError(f"stop is {list(stops)!r}, expected non-empty strings")
+        if not isinstance(seed, int) or not isinstance(choice, int) or choice < 0:
+            raise RequestError(f"seed is {seed!r} and choice {choice!r}, expected whole numbers, choice from 0")
+        eos = frozenset() if ignore else frozenset(facts.eos)
+        return RequestInfo(tokens, max_tokens, seed, choice, stops, eos, facts.context)
+
+    def _tokens(self, prompt: str | Sequence[int] | Messages) -> tuple[int, ...]:
+        text = self._parts.target.text
+        if isinstance(prompt, str):
+            return tuple(text.encode(prompt))
+        if all(isinstance(item, Mapping) for item in prompt):
+            return tuple(text.encode_chat(prompt)) if prompt else ()  # type: ignore[arg-type]
+        if all(isinstance(item, int) for item in prompt):
+            return tuple(prompt)  # type: ignore[arg-type]
+        raise RequestError("the prompt must be text, a list of token ids, or a list of chat messages")
+
+    def close(self) -> None:
+        """Let the request at hand end, refuse more, and end the thread."""
+        self._worker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,110 @@
+"""Kernel selection: which backend computes an op, asked once for each op, device, dtype, format and widths.
+
+The number of rows is never part of the question. A backend's kernel covers 1..WIDEST_VERIFY rows; longer forwards
+(prompt chunks) run the op's reference, which has the same structure and may only round differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import pluggy
+
+from sparkwright.core.config import Config
+from sparkwright.core.contracts import WIDEST_VERIFY, Op, OpSpec, Provider, Site
+from sparkwright.core.errors import AssemblyError, PluginError, did_you_mean
+from sparkwright.core.roles import guarded, new_manager, register
+
+AUTO = ("fused", "unfused")
+
+
+def reference(op: OpSpec) -> Op:
+    """The function that says what an op means."""
+    module, _, name = op.reference.partition(":")
+    try:
+        function: Op = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise PluginError(f"op '{op.name}': its reference {op.reference} cannot be found: {error}") from error
+    return function
+
+
+class Kernels:
+    """The backends of one engine, in the order of `kernels.use`, and what they were chosen for (`taken`)."""
+
+    def __init__(
+        self,
+        config: Config,
+        site: Site,
+        providers: Sequence[Provider],
+        wrap: Callable[[OpSpec, str, Op], Op] | None = None,
+    ) -> None:
+        self._config, self._device, self._wrap = config, site.device, wrap
+        self._ops = {op.name: op for provider in providers for op in provider.ops}
+        self._backends: dict[str, pluggy.PluginManager] = {}
+        self._cache: dict[Any, Op] = {}
+        self.taken: dict[str, str] = {}
+        if self._ops:
+            self._build(site)
+
+    def _build(self, site: Site) -> None:
+        names = [n for name in self._config.kernels.use for n in (AUTO if name == "auto" else (name,))]
+        wanted = dict.fromkeys([*names, *self._config.kernel_ops.values()])
+        catalogue = self._config.catalogue
+        for name in wanted:
+            if name == "fused" and name not in self._config.kernels.use and catalogue.find("kernels", name) is None:
+                continue  # `auto` takes what is installed
+            provider = catalogue.get("kernels", name, "kernels.use").provider
+            built = guarded(provider.build, "kernels", name, "build")(self._config.kernel_options[name], site)
+            self._backends[name] = new_manager()
+            register(self._backends[name], built, "kernels", name)
+        self._order = [name for name in dict.fromkeys(names) if name in self._backends]
+
+    def check_overrides(self) -> None:
+        """After everything is built: a `kernels.ops` entry for an op nobody has is an error."""
+        wrong = [name for name in self._config.kernel_ops if name not in self._ops]
+        if wrong:
+            hints = "; ".join(f"'{name}'{did_you_mean(name, self._ops)}" for name in wrong)
+            known = ", ".join(sorted(self._ops)) or "none: this target has no ops"
+            raise AssemblyError(f"kernels.ops names unknown ops: {hints}. Ops of this engine: {known}")
+
+    def select(self, op: OpSpec, *, dtype: str, format: str, widths: tuple[int, ...]) -> Op:
+        """The callable for an op (see contracts.SelectKernel). AssemblyError if no backend answers."""
+        question = (op.name, dtype, format, widths)
+        if question not in self._cache:
+            self._cache[question] = self._ask(op, dtype, format, widths)
+        return self._cache[question]
+
+    def _ask(self, op: OpSpec, dtype: str, format: str, widths: tuple[int, ...]) -> Op:
+        override = self._config.kernel_ops.get(op.name)
+        order = [override] if override else self._order
+        for name in order:
+            ask = guarded(
+                self._backends[name].hook.sparkwright_select_kernel, "kernels", name, "sparkwright_select_kernel"
+            )
+            kernel = ask(op=op, device=self._device, dtype=dtype, format=format, widths=widths)
+            if kernel is not None:
+                self._note(op.name, name)
+                called = by_rows(kernel, reference(op))
+                return called if self._wrap is None else self._wrap(op, name, called)
+        raise AssemblyError(
+            f"no kernel backend of {order} covers the op '{op.name}' on {self._device} for {dtype} activations, "
+            f"weights '{format}' and widths {widths}; add 'unfused' to kernels.use"
+        )
+
+    def _note(self, op: str, backend: str) -> None:
+        seen = dict.fromkeys([*filter(None, self.taken.get(op, "").split(" + ")), backend])
+        self.taken[op] = " + ".join(seen)
+
+
+def by_rows(kernel: Op, meaning: Op) -> Op:
+    """`kernel` for up to WIDEST_VERIFY rows of its first argument, the reference above that."""
+    if kernel is meaning:
+        return kernel
+
+    def call(first: Any, *rest: Any, **named: Any) -> Any:
+        run = kernel if first.shape[0] <= WIDEST_VERIFY else meaning
+        return run(first, *rest, **named)
+
+    return call

@@ -1,0 +1,94 @@
+"""One thread that does all of an engine's work, one request after another.
+
+MLX wants it so: lazy arrays do not cross threads, compiled functions are kept for each thread, and every thread that
+touches MLX costs a native one for good. Callers in any thread hand work in and wait; exceptions come back to them.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Worker:
+    """A daemon thread with a queue. `close` lets the job at hand end and drops the rest."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # what it holds (states, arrays) must not outlive it until the next one comes
+
+    def submit(self, work: Callable[[], R]) -> Future[R]:
+        """Queue `work`; its result or exception is the future's."""
+        if self._closed:
+            raise RuntimeError("this engine is closed")
+        future: Future[R] = Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._jobs.put(job)
+        return future
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+
+
+class Stream(Generic[T, R]):
+    """What a running job emits, as an iterator, and its result once it has ended.
+
+    `cancel` asks the job to end early; leaving a `with` block or dropping the stream does the same.
+    """
+
+    def __init__(self, worker: Worker, work: Callable[[Callable[[T], None], Callable[[], bool]], R]) -> None:
+        self._emitted: queue.SimpleQueue[T | Stream[T, R]] = queue.SimpleQueue()
+        self._cancelled = cancelled = threading.Event()
+        emitted, end = self._emitted, self
+
+        def job() -> R:
+            return work(emitted.put, cancelled.is_set)
+
+        self._future = worker.submit(job)
+        self._future.add_done_callback(lambda _: emitted.put(end))
+
+    def __iter__(self) -> Iterator[T]:
+        while not isinstance(item := self._emitted.get(), Stream):
+            yield item
+        self._emitted.put(item)  # a second loop ends at once
+        self._future.result()
+
+    @property
+    def result(self) -> R:
+        """The job's result; waits for it. Raises what the job raised."""
+        return self._future.result()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._future.cancel()
+
+    def __enter__(self) -> Stream[T, R]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cancel()
