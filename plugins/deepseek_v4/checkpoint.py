@@ -90,9 +90,7 @@ def examine(path: Path) -> Checkpoint:
         tensors[official] = tensor
     _refuse_relatives(path, tensors)
     if stages and config.dspark is None:
-        raise ModelError(
-            f"{path}: holds 'mtp.*' tensors and its {CONFIG} has no 'dspark_*' keys; restore them"
-        )
+        raise ModelError(f"{path}: holds 'mtp.*' tensors and its {CONFIG} has no 'dspark_*' keys; restore them")
     if config.dspark and stages and stages != config.dspark.stages:
         raise ModelError(
             f"{path}: holds {stages} drafter stages (mtp.*) and {CONFIG} names {config.dspark.stages} tap layers "
@@ -140,24 +138,20 @@ def _stages(found: Mapping[str, Tensor]) -> int:
     numbers = {int(match[1]) for name in found if (match := _STAGE.match(names.official(name)))}
     if numbers and numbers != set(range(max(numbers) + 1)):
         gaps = sorted(set(range(min(max(numbers), 4096))) - numbers)
-        raise ModelError(
-            f"drafter stages must count from 0 without a gap; stages {gaps[:5]} have no 'mtp.*' tensor"
-        )
+        raise ModelError(f"drafter stages must count from 0 without a gap; stages {gaps[:5]} have no 'mtp.*' tensor")
     return len(numbers)
 
 
 def _refuse_relatives(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Models of another forward pass, told by their tensors whatever the config says (spec section 15)."""
     relatives = (
-        (r"^mtp\.\d+\.(e_proj|h_proj|enorm|hnorm)\.", "a preview release with a NextN head (mtp.*.e_proj)", "a DSpark release"),
+        (r"^mtp\.\d+\.(e_proj|h_proj|enorm|hnorm)\.", "a preview release with a NextN head", "a DSpark release"),
         (r"\.markov_head\.(embed|head)\.|\.engram", "DeepSeek-V4.1", "a DeepSeek-V4 release"),
         (r"\.ffn\.gate\.bias_vl$|^vision", "a vision release", "a text release"),
     )  # fmt: skip
     for pattern, what, instead in relatives:
         if hits := [name for name in tensors if re.search(pattern, name)]:
-            raise ModelError(
-                f"{path}: this is {what}, which is not supported ({some(hits, 2)}); use {instead}"
-            )
+            raise ModelError(f"{path}: this is {what}, which is not supported ({some(hits, 2)}); use {instead}")
 
 
 def _layout(found: Mapping[str, Tensor]) -> str:

@@ -90,14 +90,10 @@ class Report:
         if self.missing:
             problems.append(f"{len(self.missing)} tensors are missing: {some(self.missing)}")
         if self.misshapen:
-            problems.append(
-                f"{len(self.misshapen)} tensors are not as expected: {'; '.join(self.misshapen[:3])}"
-            )
+            problems.append(f"{len(self.misshapen)} tensors are not as expected: {'; '.join(self.misshapen[:3])}")
         if problems:
             more = "; `sparkwright models inspect` lists everything"
-            raise ModelError(
-                f"{path}: the checkpoint does not fit its config.json: {'; '.join(problems)}{more}"
-            )
+            raise ModelError(f"{path}: the checkpoint does not fit its config.json: {'; '.join(problems)}{more}")
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -105,9 +101,7 @@ class Report:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def parameters(
-    c: ModelConfig, stages: int, target: bool = True, confidence: bool = True
-) -> Iterator[Parameter]:
+def parameters(c: ModelConfig, stages: int, target: bool = True, confidence: bool = True) -> Iterator[Parameter]:
     """Every parameter of a checkpoint with `stages` drafter stages (0: none).
 
     target: the model itself too. confidence: the drafter's confidence head too (mlx-vlm leaves it out).
@@ -178,9 +172,7 @@ def parameters(
             yield from block(f"layers.{layer}", ratio, c.hashed(layer))
     if stages:
         if c.dspark is None:
-            raise ModelError(
-                "config.json: it has no 'dspark_*' keys and the checkpoint holds 'mtp.*' tensors"
-            )
+            raise ModelError("config.json: it has no 'dspark_*' keys and the checkpoint holds 'mtp.*' tensors")
         rank, last = c.dspark.markov_rank, f"mtp.{stages - 1}"
         for stage in range(stages):
             yield from block(f"mtp.{stage}", 0, hashed=False)
@@ -202,9 +194,7 @@ def expected(c: ModelConfig, stages: int, quantised: bool = True) -> dict[str, t
             continue
         form = {"fp8": formats.FP8, "fp4": formats.FP4}.get(parameter.written) if quantised else None
         parts = (form or formats.BFLOAT16).parts(*parameter.matrix)
-        stems = (
-            [parameter.name] if parameter.kind == "matrix" else map(parameter.stem, range(parameter.copies))
-        )
+        stems = [parameter.name] if parameter.kind == "matrix" else map(parameter.stem, range(parameter.copies))
         for stem in stems:
             for suffix, (dtypes, shape) in parts.items():
                 tensors[f"{stem}.{suffix}"] = (dtypes[0], shape)

@@ -66,9 +66,7 @@ class Form:
 
     def nbytes(self, rows: int, columns: int) -> int:
         """Bytes of all parts, in the dtypes we write."""
-        return sum(
-            math.prod(shape) * ITEM_BYTES[dtypes[0]] for dtypes, shape in self.parts(rows, columns).values()
-        )
+        return sum(math.prod(shape) * ITEM_BYTES[dtypes[0]] for dtypes, shape in self.parts(rows, columns).values())
 
     def config(self) -> dict[str, Any]:
         """The entry of MLX's `quantization` table."""
@@ -123,14 +121,13 @@ def packed(
         if biases:
             return "it has biases beside 8-bit scales"
         form = {(4.0, GROUP): MXFP4, (8.0, GROUP): MXFP8}.get((bits, group))
-        return (
-            form
-            or f"{bits:g} bits in groups of {group} with 8-bit scales; mxfp4 and mxfp8 (groups of 32) are read"
-        )
+        return form or f"{bits:g} bits in groups of {group} with 8-bit scales; mxfp4 and mxfp8 (groups of 32) are read"
     if not biases:
         return "its biases are missing"
     if bits not in (2, 3, 4, 5, 6, 8) or group not in (32, 64, 128):
-        return f"{bits:g} bits in groups of {group}; affine forms of 2, 3, 4, 5, 6, 8 bits in groups of 32, 64, 128 are read"
+        return (
+            f"{bits:g} bits in groups of {group}; affine forms of 2 to 6 and 8 bits in groups of 32, 64, 128 are read"
+        )
     return affine(int(bits), group)
 
 

@@ -164,8 +164,8 @@ def _check_layout(path: Path, tensors: Iterable[Tensor], begin: int, size: int) 
     for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.nbytes)):
         if tensor.start + tensor.nbytes > size:
             raise ModelError(
-                f"{path}: tensor '{tensor.name}' ends at byte {tensor.start + tensor.nbytes:,} and the file at {size:,}; "
-                "the file is truncated: fetch it again"
+                f"{path}: tensor '{tensor.name}' ends at byte {tensor.start + tensor.nbytes:,} and the file at "
+                f"{size:,}; the file is truncated: fetch it again"
             )
         if tensor.start < at:
             raise ModelError(f"{path}: tensors '{before}' and '{tensor.name}' overlap; the file is damaged")
@@ -184,7 +184,9 @@ def _check_layout(path: Path, tensors: Iterable[Tensor], begin: int, size: int) 
 def read_directory(path: Path) -> dict[str, Tensor]:
     """The tensors of a model directory: by its index, or its one file, or all of its files if it has no index."""
     if not path.is_dir():
-        raise ModelError(f"{path}: {'not a directory' if path.exists() else 'no such directory'}; expected a model directory")
+        raise ModelError(
+            f"{path}: {'not a directory' if path.exists() else 'no such directory'}; expected a model directory"
+        )
     if (path / INDEX).exists():
         return _by_index(path)
     if (path / SINGLE).exists():
@@ -219,7 +221,9 @@ def _by_index(path: Path) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if (listed := weight_map.get(name)) != tensor.file.name:
             where = f"puts it in '{listed}'" if listed else "does not name it"
-            raise ModelError(f"{tensor.file}: holds tensor '{name}' and {index.name} {where}; index and shards do not belong together")
+            raise ModelError(
+                f"{tensor.file}: holds tensor '{name}' and {index.name} {where}; they do not belong together"
+            )
     return tensors
 
 
@@ -251,7 +255,9 @@ def read_into(tensor: Tensor, buffer: memoryview, offset: int = 0) -> None:
                 # One read gives at most 2^31 - 4096 bytes on Linux; ask for less than that on every system.
                 count = file.readinto(flat[done : done + (1 << 30)])
                 if not count:
-                    raise ModelError(f"{tensor.file}: ended inside tensor '{tensor.name}'; it was cut while it was open")
+                    raise ModelError(
+                        f"{tensor.file}: ended inside tensor '{tensor.name}'; it was cut while it was open"
+                    )
                 done += count
     except OSError as error:
         raise ModelError(f"{tensor.file}: tensor '{tensor.name}' cannot be read ({error.strerror})") from None

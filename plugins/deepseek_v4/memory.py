@@ -99,15 +99,14 @@ def _physical() -> int | None:
         return None
 
 
-def refuse_if_too_large(
-    what: str, need: Need, device: str, force: bool = False, there: int | None = None
-) -> None:
+def refuse_if_too_large(what: str, need: Need, device: str, force: bool = False, there: int | None = None) -> None:
     """ModelError, saying by how much, if `need` exceeds what is there (`present(device)` unless given)."""
     there = present(device) if there is None else there
     if force or there is None or need.peak <= there:
         return
     raise ModelError(
-        f"{what}: loading needs {need.peak / GIB:.2f} GiB ({need.weights / GIB:.2f} of weights and {need.staging / GIB:.2f} "
-        f"while loading) and {device} has {there / GIB:.2f} GiB, {(need.peak - there) / GIB:.2f} GiB too little; convert "
-        "it to smaller forms (`sparkwright models convert --experts affine2`), or load it anyway with --force"
+        f"{what}: loading needs {need.peak / GIB:.2f} GiB ({need.weights / GIB:.2f} of weights and "
+        f"{need.staging / GIB:.2f} while loading) and {device} has {there / GIB:.2f} GiB, "
+        f"{(need.peak - there) / GIB:.2f} GiB too little; convert it to smaller forms "
+        "(`sparkwright models convert --experts affine2`), or load it anyway with --force"
     )

@@ -72,9 +72,7 @@ class CheckpointWeights:
         return self._done(stored, made.astype(dtype_of(dtype)))
 
     def experts(self, prefix: str) -> ExpertBank:
-        w1, w3, w2 = (
-            self._linear(self._stored(f"{prefix}.experts.{which}", "bank")) for which in ("w1", "w3", "w2")
-        )
+        w1, w3, w2 = (self._linear(self._stored(f"{prefix}.experts.{which}", "bank")) for which in ("w1", "w3", "w2"))
         return ExpertBank(w1=w1, w3=w3, w2=w2)
 
     def _stored(self, name: str, kind: str) -> Stored:
@@ -111,9 +109,7 @@ def should_expand(option: str, checkpoint: Checkpoint, device: str) -> bool:
     if option != "auto":
         return option == "on"
     there = present(device)
-    return device == "cpu" and (
-        there is None or needed(checkpoint.stored.values(), expand=True).peak <= there // 2
-    )
+    return device == "cpu" and (there is None or needed(checkpoint.stored.values(), expand=True).peak <= there // 2)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -127,9 +123,9 @@ def _packed(stored: Stored) -> bool:
 
 def _numpy(tensor: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """The payload as numpy sees it (BF16 and 8-bit floats as bits), into `out` where it is given."""
-    array = np.empty(tensor.shape, _NUMPY[tensor.dtype]) if out is None else out
+    array: NDArray[Any] = np.empty(tensor.shape, _NUMPY[tensor.dtype]) if out is None else out
     if tensor.nbytes:
-        read_into(tensor, memoryview(array.reshape(-1)).cast("B"))
+        read_into(tensor, array.reshape(-1).view(np.uint8).data)
     return array
 
 
@@ -156,12 +152,8 @@ def _parts(stored: Stored) -> dict[str, mx.array]:
             array = _spread(array, *parameter.matrix)
         if form.kind in ("fp8", "fp4") and suffix == "weight":
             array = array.view(np.uint32)
-        shape = (
-            (*parameter.shape[:-2], *array.shape[-2:])
-            if array.ndim == len(parameter.shape)
-            else (-1, array.shape[-1])
-        )
-        # wo_a may be cut into groups: it is handed out whole, [groups * rank, in].
+        # wo_a may be stored cut into groups: it is handed out whole, [groups * rank, in].
+        shape = (*parameter.shape[:-1], array.shape[-1])
         parts["scales" if suffix == "scale" else suffix] = _mlx(array.reshape(shape), dtype)
         del array
     return parts
@@ -169,7 +161,7 @@ def _parts(stored: Stored) -> dict[str, mx.array]:
 
 def _stack(tensors: tuple[Tensor, ...]) -> NDArray[Any]:
     """[E, ...], each expert read straight into its place."""
-    stacked = np.empty((len(tensors), *tensors[0].shape), _NUMPY[tensors[0].dtype])
+    stacked: NDArray[Any] = np.empty((len(tensors), *tensors[0].shape), _NUMPY[tensors[0].dtype])
     for place, tensor in zip(stacked, tensors, strict=True):
         _numpy(tensor, place)
     return stacked
@@ -193,9 +185,7 @@ def _decoded(stored: Stored) -> mx.array:
         per_expert = ({suffix: part[e] for suffix, part in parts.items()} for e in range(parameter.copies))
     else:
         dtypes = {suffix: tensors[0].dtype for suffix, tensors in stored.parts.items()}
-        per_expert = (
-            {suffix: _numpy(ts[e]) for suffix, ts in stored.parts.items()} for e in range(parameter.copies)
-        )
+        per_expert = ({suffix: _numpy(ts[e]) for suffix, ts in stored.parts.items()} for e in range(parameter.copies))
     out = np.empty(parameter.shape, np.float32)
     for place, parts in zip(out, per_expert, strict=True):
         place[...] = _float32(form, parts, dtypes)
