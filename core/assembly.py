@@ -33,6 +33,7 @@ from sparkwright.core.contracts import (
 from sparkwright.core.engine import Engine, Parts
 from sparkwright.core.errors import AssemblyError, ModelError, PluginError
 from sparkwright.core.generation import SlotReport
+from sparkwright.core.hookspecs import hookimpl
 from sparkwright.core.kernels import Kernels
 from sparkwright.core.plugins import Installed
 from sparkwright.core.roles import (
@@ -71,7 +72,8 @@ def assemble(
     """Build the engine that a configuration describes.
 
     config: a Config, or what `load_config` takes. store: weights shared with other engines of this process. progress:
-    told (what, done, total) while weights load. wrap_op: called once for each selected kernel op. Raises AssemblyError
+    told (what, done, total) while weights load and prompts are processed.
+    wrap_op: called once for each selected kernel op. Raises AssemblyError
     when plugins do not fit together, PluginError, ModelError.
     """
     if not isinstance(config, Config):
@@ -107,6 +109,17 @@ def device_name() -> str:
     return "metal" if mx.metal.is_available() else "cuda"
 
 
+@attrs.define(eq=False)
+class _Progress:
+    """The `progress` callback of `assemble`, as the observer that it is."""
+
+    told: Callable[[str, int, int], None]
+
+    @hookimpl
+    def sparkwright_progress(self, what: str, done: int, total: int) -> None:
+        self.told(what, done, total)
+
+
 class _Assembly:
     """One assembly; the methods run in order, each needing what the earlier ones left."""
 
@@ -116,15 +129,12 @@ class _Assembly:
         self.config, self.catalogue = config, config.catalogue
         self.reports: dict[str, SlotReport] = {}
         self.warnings: list[str] = list(config.warnings)
-        self.observers = self._observers()
+        self.observers = self._observers(progress)
         self.wrap = wrap
         site: dict[str, Any] = {"store": store, "force": config.engine.force, "row_exact": config.engine.row_exact}
-        self._told = progress
         self.site = Site(device=device_name(), progress=self._progress, **site)
 
     def _progress(self, what: str, done: int, total: int) -> None:
-        if self._told is not None:
-            self._told(what, done, total)
         self.observers.tell("progress", what=what, done=done, total=total)
 
     def run(self) -> Parts:
@@ -264,8 +274,8 @@ class _Assembly:
         built: object = guarded(provider.build, provider.kind, provider.name, "build")(self._options(item), site)
         return built
 
-    def _observers(self) -> Observers:
-        built: list[tuple[str, object]] = []
+    def _observers(self, told: Callable[[str, int, int], None] | None) -> Observers:
+        built: list[tuple[str, object]] = [] if told is None else [("progress", _Progress(told))]
         for name in self.config.observers:
             provider = self.catalogue.get("observer", name, "observers.use").provider
             build = guarded(provider.build, "observer", name, "build")

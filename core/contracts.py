@@ -185,6 +185,10 @@ class Text(Protocol):
     def encode(self, text: str) -> list[int]:
         """Token ids of a raw prompt, with the model's own prefix tokens (BOS) where it has them."""
 
+    @property
+    def has_chat(self) -> bool:
+        """Whether `encode_chat` can answer."""
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a conversation, ready for the assistant's answer. RequestError if there is no chat format."""
 
@@ -223,7 +227,8 @@ class TargetFacts:
 @attrs.frozen
 class DrafterFacts:
     """block: most drafts at once (0: never drafts). vocab_size: None for any. taps: target layers whose outputs it
-    reads (-1 is the embedding). context: positions it can go to, None for no limit. target_noise: draws its drafts with the
+    reads (-1 is the embedding). context: positions it can go to,
+    None for no limit. target_noise: draws its drafts with the
     keys it is given in such a way that `target` keys raise agreement (asked for by coupled verification)."""
 
     block: int

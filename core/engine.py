@@ -324,6 +324,7 @@ class Engine:
     def close(self) -> None:
         """Let the request at hand end, refuse more, and end the thread."""
         self._worker.close()
+        self._parts.observers.tell("engine_closed")
 
     def __enter__(self) -> Self:
         return self

@@ -239,3 +239,8 @@ def sparkwright_request_finished(result: Result) -> None:
 @hookspec
 def sparkwright_plugin_broken(name: str, error: str) -> None:
     """Observers: another observer raised and was switched off."""
+
+
+@hookspec
+def sparkwright_engine_closed() -> None:
+    """Observers: the engine is closed and nothing more will come; the place to close files."""

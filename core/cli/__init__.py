@@ -1,0 +1,75 @@
+"""The command line. Thin: commands parse, call the library and print; each is imported only when it is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from sparkwright.core.errors import SparkwrightError
+
+COMMANDS = {
+    "config": ("config:config", "Show what is configured, and where each value comes from."),
+    "doctor": ("doctor:doctor", "Say what runs here, what is wrong, and what to do about it."),
+    "generate": ("generate:generate", "Generate text from a prompt, speculatively."),
+    "plugins": ("plugins:plugins", "List the installed plugins, and show one."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows every command's name and summary; imports a command's module only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f"sparkwright.core.cli.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="sparkwright", prog_name="sparkwright")
+@click.option("--strict-plugins", is_flag=True, help="Fail if any installed plugin is broken or in conflict.")
+@click.pass_context
+def cli(ctx: click.Context, strict_plugins: bool) -> None:
+    """Run large language models on MLX with speculative decoding; every strategy is a plugin."""
+    ctx.obj = {"strict_plugins": strict_plugins}
+
+
+def main() -> None:
+    """The console script: runs `cli`; every error a user can cause is one message and an exit code, no traceback."""
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`): nothing is left to say, and flushing at exit would say it loudly.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except SparkwrightError as error:
+        click.echo(f"error: {error}", err=True)
+        code = error.exit_code
+    except Exception as error:
+        if os.environ.get("SPARKWRIGHT_DEBUG"):
+            raise
+        click.echo(
+            f"internal error: {type(error).__name__}: {error}\n"
+            "This is a fault in sparkwright; SPARKWRIGHT_DEBUG=1 shows where.",
+            err=True,
+        )
+        code = 70
+    sys.exit(code if isinstance(code, int) else 0)

@@ -48,6 +48,8 @@ class ToyText:
     def encode(self, text: str) -> list[int]:
         return [ord(c) - ord("a") for c in text]
 
+    has_chat = False
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         raise RequestError("the toy target has no chat format")
 

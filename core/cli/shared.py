@@ -1,0 +1,55 @@
+"""What several commands share: configuration options, output of JSON, and bits of rich."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from sparkwright.core.config import Config, load_config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+stderr = Console(stderr=True, highlight=False)
+stdout = Console(highlight=False)
+
+
+def config_options(function: F) -> F:
+    """--config FILE and --set KEY=VALUE."""
+    options = [
+        click.option(
+            "--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="A TOML configuration."
+        ),
+        click.option(
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set one value (drafter.use=lookup). Repeatable."
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def json_option(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")(function)
+
+
+def read_config(
+    ctx: click.Context, file: Path | None, sets: tuple[str, ...], flags: dict[str, tuple[Any, str]] | None = None
+) -> Config:
+    strict = bool(ctx.obj and ctx.obj.get("strict_plugins"))
+    return load_config(file, sets=sets, flags=flags, strict_plugins=strict)
+
+
+def print_json(data: Any) -> None:
+    json.dump(data, sys.stdout, ensure_ascii=False, indent=2)
+    sys.stdout.write("\n")
+
+
+def warn(messages: tuple[str, ...] | list[str]) -> None:
+    for message in messages:
+        click.echo(f"warning: {message}", err=True)
