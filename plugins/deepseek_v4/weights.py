@@ -24,7 +24,7 @@ from sparkwright.plugins.deepseek_v4.linear import ExpertBank, Linear, Mode, dty
 from sparkwright.plugins.deepseek_v4.memory import needed, present
 
 # numpy has neither BF16 nor the 8-bit floats: they travel as their bits.
-_NUMPY: Mapping[str, type] = {
+NUMPY: Mapping[str, type] = {
     "F8_E4M3": np.uint8, "F8_E8M0": np.uint8, "I8": np.uint8, "U8": np.uint8,
     "BF16": np.uint16, "F16": np.float16, "F32": np.float32,
     "U32": np.uint32, "I32": np.int32, "I64": np.int64,
@@ -65,7 +65,7 @@ class CheckpointWeights:
         stem = name.removesuffix(".weight")
         if name not in self.checkpoint.stored and stem in self.checkpoint.stored:
             stored = self._stored(stem, "matrix")
-            made = _decoded(stored) if _packed(stored) else self._linear(stored).weight
+            made = _whole(stored) if _packed(stored) else self._linear(stored).weight
         else:
             stored = self._stored(name, "plain")
             made = _array(stored.parts[""][0])
@@ -85,7 +85,7 @@ class CheckpointWeights:
     def _linear(self, stored: Stored) -> Linear:
         assert stored.form is not None
         if self.expand:
-            return Linear(self._done(stored, _decoded(stored)))
+            return Linear(self._done(stored, _whole(stored)))
         parts = _parts(stored)
         made = formats.in_memory(stored.form)
         if made.kind == "float":
@@ -123,7 +123,7 @@ def _packed(stored: Stored) -> bool:
 
 def _numpy(tensor: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """The payload as numpy sees it (BF16 and 8-bit floats as bits), into `out` where it is given."""
-    array: NDArray[Any] = np.empty(tensor.shape, _NUMPY[tensor.dtype]) if out is None else out
+    array: NDArray[Any] = np.empty(tensor.shape, NUMPY[tensor.dtype]) if out is None else out
     if tensor.nbytes:
         read_into(tensor, array.reshape(-1).view(np.uint8).data)
     return array
@@ -161,7 +161,7 @@ def _parts(stored: Stored) -> dict[str, mx.array]:
 
 def _stack(tensors: tuple[Tensor, ...]) -> NDArray[Any]:
     """[E, ...], each expert read straight into its place."""
-    stacked: NDArray[Any] = np.empty((len(tensors), *tensors[0].shape), _NUMPY[tensors[0].dtype])
+    stacked: NDArray[Any] = np.empty((len(tensors), *tensors[0].shape), NUMPY[tensors[0].dtype])
     for place, tensor in zip(stacked, tensors, strict=True):
         _numpy(tensor, place)
     return stacked
@@ -173,7 +173,7 @@ def _spread(scale: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uin
     return np.stack([formats.spread(one, rows, columns) for one in scale])
 
 
-def _decoded(stored: Stored) -> mx.array:
+def _whole(stored: Stored) -> mx.array:
     """The matrix, or the bank, in float32, decoded one expert at a time."""
     parameter, form = stored.parameter, stored.form
     assert form is not None
@@ -181,18 +181,18 @@ def _decoded(stored: Stored) -> mx.array:
         parts = {suffix: _numpy(tensors[0]) for suffix, tensors in stored.parts.items()}
         dtypes = {suffix: tensors[0].dtype for suffix, tensors in stored.parts.items()}
         if parameter.kind != "bank":
-            return mx.array(_float32(form, parts, dtypes).reshape(parameter.shape))
+            return mx.array(decoded(form, parts, dtypes).reshape(parameter.shape))
         per_expert = ({suffix: part[e] for suffix, part in parts.items()} for e in range(parameter.copies))
     else:
         dtypes = {suffix: tensors[0].dtype for suffix, tensors in stored.parts.items()}
         per_expert = ({suffix: _numpy(ts[e]) for suffix, ts in stored.parts.items()} for e in range(parameter.copies))
     out = np.empty(parameter.shape, np.float32)
     for place, parts in zip(out, per_expert, strict=True):
-        place[...] = _float32(form, parts, dtypes)
+        place[...] = decoded(form, parts, dtypes)
     return mx.array(out)
 
 
-def _float32(form: Form, parts: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str]) -> NDArray[np.float32]:
+def decoded(form: Form, parts: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str]) -> NDArray[np.float32]:
     if form.kind == "affine":
         with mx.stream(mx.cpu):  # the same values whatever device the model runs on
             scales, biases = (_mlx(parts[s], dtypes[s]).astype(mx.float32) for s in ("scales", "biases"))

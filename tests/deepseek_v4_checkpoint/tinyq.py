@@ -104,9 +104,9 @@ def nearest(values: NDArray[np.float64], table: NDArray[np.float64]) -> NDArray[
     """Code of the nearest value of a table (NaN never)."""
     finite = np.flatnonzero(np.isfinite(table))
     order = finite[np.argsort(table[finite], kind="stable")]
-    ladder = table[order]
+    ladder = table[order].astype(np.float64)
     at = np.clip(np.searchsorted(ladder, values), 1, len(ladder) - 1)
-    lower = values - ladder[at - 1] <= ladder[at] - values
+    lower: NDArray[np.bool_] = values - ladder[at - 1] <= ladder[at] - values
     codes: NDArray[np.uint8] = order[np.where(lower, at - 1, at)].astype(np.uint8)
     return codes
 
