@@ -381,6 +381,7 @@ class Provider:
     options:     attrs class of its options; every field carries `metadata={"help": ...}`
     requires, provides: free-form capability names, matched at assembly beside the facts
     ops:         operations it computes through kernel backends
+    tools:       "package.module:function" by name, for targets: what `sparkwright models` calls (core/cli/models.py)
     hook_api:    the HOOK_API it was written for
     recognises:  for targets: model folder -> 0 (not mine), 1 (could load it) or 2 (made for it); what `target.use =
                  "auto"` goes by. Reads config.json at most.
@@ -395,6 +396,7 @@ class Provider:
     requires: frozenset[str] = frozenset()
     provides: frozenset[str] = frozenset()
     ops: tuple[OpSpec, ...] = ()
+    tools: Mapping[str, str] = attrs.field(factory=dict)
     hook_api: int = HOOK_API
     recognises: Callable[[Path], int] | None = None
 

@@ -113,7 +113,8 @@ def nearest(values: NDArray[np.float64], table: NDArray[np.float64]) -> NDArray[
 
 def exponents(largest: NDArray[np.float64], top: float) -> NDArray[np.uint8]:
     """UE8M0 byte of the smallest power of two that brings `largest` to at most `top`."""
-    return np.clip(np.ceil(np.log2(np.maximum(largest, 1e-30) / top)) + 127, 0, 254).astype(np.uint8)
+    power: NDArray[np.float64] = np.ceil(np.log2(np.maximum(largest, 1e-30) / top))
+    return np.clip(power + 127, 0, 254).astype(np.uint8)
 
 
 def encode_fp8(weight: NDArray[np.float64]) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.float64]]:
