@@ -104,6 +104,20 @@ class Linear:
             biases=None if self.biases is None else cut(self.biases),
         )
 
+    def lookup(self, index: mx.array, dtype: str) -> mx.array:
+        """Rows of the matrix as vectors (an embedding): index [r] -> [r, in] in this dtype."""
+        rows = self.weight[index]
+        if self.scales is None:
+            return rows.astype(dtype_of(dtype))
+        return mx.dequantize(
+            rows,
+            self.scales[index],
+            None if self.biases is None else self.biases[index],
+            group_size=self.group_size,
+            bits=self.bits,
+            mode=self.mode,
+        ).astype(dtype_of(dtype))
+
     def gather(self, x: mx.array, index: mx.array, sorted_indices: bool = False) -> mx.array:
         """Stacked matrices only: x [..., 1, in] by the experts `index` [...] -> [..., 1, out]."""
         if self.scales is not None:
