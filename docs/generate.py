@@ -1,0 +1,143 @@
+"""Writes docs/reference/: hooks, plugins and their options, configuration tables, and the command line.
+
+    python docs/generate.py           write
+    python docs/generate.py --check   fail if what is committed differs from what would be written
+
+Everything comes from the code itself (hookspecs, Providers, option classes, click commands), so that a hook, an option or
+a flag cannot exist without being documented, nor be documented after it is gone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import attrs
+import click
+
+from sparkwright.core import hookspecs
+from sparkwright.core.cli import COMMANDS, cli
+from sparkwright.core.config import SLOTS, TABLES, expected
+from sparkwright.core.contracts import KINDS
+from sparkwright.core.plugins import GROUP, Catalogue, discover
+
+FOLDER = Path(__file__).parent / "reference"
+NOTE = "<!-- Written by docs/generate.py; change the code, not this page. -->\n\n"
+
+
+def bundled() -> Catalogue:
+    """What this package brings, whatever else is installed beside it."""
+    ours = [e for e in entry_points(group=GROUP) if e.dist is not None and e.dist.name == "sparkwright"]
+    return discover(entries=ours, allow=",".join(e.name for e in ours), strict=True)
+
+
+def hooks() -> Iterator[str]:
+    yield "# Hooks\n\n" + NOTE + textwrap.dedent(inspect.getdoc(hookspecs) or "") + "\n"
+    source = inspect.getsource(hookspecs)
+    for part in re.split(r"^# =+$", source, flags=re.M)[1:]:
+        title = re.match(r"\s*# (.+)\s*\Z", part)
+        if title:
+            yield f"\n## {title[1]}\n"
+        for name in re.findall(r"^def (sparkwright_\w+)", part, flags=re.M):
+            hook = getattr(hookspecs, name)
+            arguments = ", ".join(
+                f"{p.name}: {p.annotation}" if p.annotation is not p.empty else p.name
+                for p in inspect.signature(hook).parameters.values()
+            )
+            returns = inspect.signature(hook).return_annotation
+            yield f"\n### `{name}`\n\n```python\n{name}({arguments}) -> {returns}\n```\n\n{inspect.getdoc(hook)}\n"
+
+
+def options_table(cls: type) -> str:
+    hints = get_type_hints(cls)
+    lines = ["| option | type | default | what it does |", "|---|---|---|---|"]
+    for field in attrs.fields(cls):
+        default: Any = getattr(cls(), field.name)
+        shown = "not set" if default is None else f"`{default!r}`"
+        cells = (f"`{field.name}`", expected(hints[field.name]), shown, field.metadata["help"])
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def plugins() -> Iterator[str]:
+    yield "# Bundled plugins\n\n" + NOTE
+    catalogue = bundled()
+    for kind in KINDS:
+        items = sorted(catalogue.of_kind(kind), key=lambda i: i.provider.name)
+        if items:
+            yield f"\n## {kind.capitalize()}\n"
+        for item in items:
+            provider = item.provider
+            yield f"\n### {kind} `{provider.name}`\n\n{provider.summary[0].upper()}{provider.summary[1:]}.\n"
+            if provider.requires or provider.provides:
+                needs, gives = (", ".join(sorted(x)) or "nothing" for x in (provider.requires, provider.provides))
+                yield f"\nRequires {needs}; provides {gives}.\n"
+            if provider.ops:
+                yield "\nOps: " + ", ".join(f"`{op.name}` ({op.summary})" for op in provider.ops) + ".\n"
+            if attrs.fields(provider.options):
+                slot = {"kernels": "kernels", "observer": "observers"}.get(kind, kind)
+                yield f"\nTable `[{slot}.{provider.name}]`:\n\n" + options_table(provider.options)
+
+
+def configuration() -> Iterator[str]:
+    yield "# Configuration\n\n" + NOTE
+    yield (
+        "One table for each slot; a plugin's options live under its own name, so swapping a plugin changes one key.\n\n"
+        "| slot | `use` by default |\n|---|---|\n"
+    )
+    for slot, default in SLOTS.items():
+        yield f"| `[{slot}]` | `{default}` |\n"
+    yield (
+        "\nEach slot also takes `model`, a path: the target's model folder, or a drafter's own checkpoint. A relative path "
+        "starts from the folder of the file that holds it. A file may name others with `extends = [\"base.toml\"]`.\n\n"
+        "Precedence: defaults, `extends`, the file, environment (`SPARKWRIGHT_A__B=value` sets `a.b`), `--set a.b=value`, "
+        "flags, the request. `sparkwright config show --resolved` prints every value with its origin.\n"
+    )
+    for table, cls in TABLES.items():
+        yield f"\n## `[{table}]`\n\n{inspect.getdoc(cls)}\n\n" + options_table(cls)
+
+
+def command_line() -> Iterator[str]:
+    yield "# Command line\n\n" + NOTE
+
+    def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
+        context = click.Context(command, info_name=" ".join(path), terminal_width=100, max_content_width=100)
+        context.help_option_names = ["-h", "--help"]
+        yield f"\n## `{' '.join(path)}`\n\n```text\n{command.get_help(context)}\n```\n"
+        if isinstance(command, click.Group):
+            for name in sorted(command.list_commands(context)):
+                child = command.get_command(context, name)
+                assert child is not None
+                yield from walk(child, (*path, name))
+
+    assert COMMANDS
+    yield from walk(cli, ("sparkwright",))
+
+
+PAGES = {"hooks.md": hooks, "plugins.md": plugins, "configuration.md": configuration, "command-line.md": command_line}
+
+
+def main(check: bool) -> int:
+    """Write the pages, or report which differ; returns the exit status."""
+    stale = []
+    FOLDER.mkdir(exist_ok=True)
+    for name, write in PAGES.items():
+        text = "".join(write()).rstrip() + "\n"
+        path = FOLDER / name
+        if check and (not path.is_file() or path.read_text(encoding="utf-8") != text):
+            stale.append(str(path.relative_to(FOLDER.parent.parent)))
+        elif not check:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"out of date: {', '.join(stale)}; run python docs/generate.py", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
