@@ -48,9 +48,7 @@ def submitted(options: threshold.ThresholdOptions, confidences: list[float]) -> 
         (0.0, 1.0, 0),
     ],
 )
-def test_threshold_stops_at_the_first_low_confidence_or_survival(
-    confidence: float, survival: float, kept: int
-) -> None:
+def test_threshold_stops_at_the_first_low_confidence_or_survival(confidence: float, survival: float, kept: int) -> None:
     options = threshold.ThresholdOptions(confidence=confidence, survival=survival)
     assert submitted(options, [0.9, 0.8, 0.8, 0.4, 0.9]) == kept
 
