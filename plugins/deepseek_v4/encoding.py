@@ -4,9 +4,9 @@ The release ships no chat template but a program (`encoding/encoding_dsv4.py`); 
 format that speculative decoding needs: system, user and assistant, thinking off and on. Tools, tasks, reminders,
 developer messages, response formats and images are refused by name. Knows strings only; tokenizing is `core.text`'s.
 
-The format: BOS, then each system message as it is, `<｜User｜>` and text for what the user says, `<｜Assistant｜>` and the
-answer with EOS. Between `<｜Assistant｜>` and an answer stands `</think>` (the answer without its thinking) or, in
-thinking mode and after the last user message only, `<think>`, which the model goes on from.
+The format: BOS, then each system message as it is, `<｜User｜>` and text for what the user says, `<｜Assistant｜>`
+and the answer with EOS. Between `<｜Assistant｜>` and an answer stands `</think>` (the answer without its thinking)
+or, in thinking mode and after the last user message only, `<think>`, which the model goes on from.
 """
 
 from __future__ import annotations
