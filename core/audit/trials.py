@@ -1,0 +1,476 @@
+"""Many trials at once: keys of trials, drafters that are tables, and rounds run through a plugin's own hook methods.
+
+The engine's loop in numbers only: no tokenizer, no caches, no stop rules. What it shares with the engine is everything
+that decides the law: the plugins' hook methods, called through pluggy as the engine calls them, the keys, the draw of
+plain rounds, and the order draft, confidences, schedule, distribution, verify.
+
+A plugin takes part if its methods accept **leading axes**, which a class attribute `leading_axes = True` says:
+- sampler:  `rows(state, drafts [..., n])` and `distribution(logits [..., r, V], context, full)`; `start` and `advance`
+  stay on the host, one state for all trials with one history;
+- verifier: `verify(draft, p, keys)` with every array of draft and p led by `...`, `keys.array(...)` giving uint32
+  [..., n, 2], and the Verdict's array [..., 3 + n].
+Plugins without it are run one trial at a time: the same statement, hundreds of times slower.
+
+Schedulers stay per-trial on the host. Trials whose scheduler has seen the same reports share one state, which is copied
+(`copy.deepcopy`) when their histories part; a scheduler is a function of what it is told, so this is the same as one
+state a trial.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import attrs
+import mlx.core as mx
+import numpy as np
+import pluggy
+
+from sparkwright.core import hookspecs
+from sparkwright.core.contracts import (
+    INCOMPLETE,
+    NON_FINITE,
+    Dense,
+    Distribution,
+    Draft,
+    Noise,
+    PointMass,
+    Promise,
+    ProposalKind,
+    RoundReport,
+    Sparse,
+    Verdict,
+)
+from sparkwright.core.draw import gumbel_argmax
+from sparkwright.core.errors import NumericError
+from sparkwright.core.randomness import Purpose, gumbel, key, stream, words
+
+if TYPE_CHECKING:
+    from sparkwright.core.randomness import Keys
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+# --------------------------------------------------------------------------------------------------------------
+# Keys and tables
+# --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False)
+class TrialKeys:
+    """`Keys` for many trials: seeds uint64 [N], one anchor position; `array` gives uint32 [N, n, 2]."""
+
+    seeds: Array
+    anchor: int
+    choice: int = 0
+
+    def root(self, purpose: Purpose) -> Array:
+        """uint64 [N]. Planted faults override this."""
+        root: Array = stream(self.seeds, self.choice, purpose, None if purpose == "target" else self.anchor)
+        return root
+
+    def array(self, purpose: Purpose, n: int, first: int = 1) -> mx.array:
+        positions = np.arange(self.anchor + first, self.anchor + first + n, dtype=np.uint64)
+        return mx.array(words(key(self.root(purpose)[:, None], positions)))
+
+
+class TrialDrafter(Protocol):
+    """A drafter for many trials: `anchor` int32 [N], keys uint32 [N, limit, 2] -> Draft with a leading axis N.
+
+    Its confidence, if it has one, is [N, n], entry k a function of the tokens before draft k."""
+
+    def draft(self, anchor: mx.array, limit: int, keys: mx.array) -> Draft: ...
+
+
+@attrs.define(eq=False)
+class TableDrafter:
+    """Drafts from a table by the token before: log_q [V, V] float32, confidence [V] or None.
+
+    kind "dense" draws from the row; "sparse" from its `candidates` largest entries, renormalised; "point" takes the
+    largest. `reported`, if given, is the table that the proposal claims instead: a planted fault.
+    """
+
+    kind: ProposalKind
+    log_q: mx.array
+    confidence: mx.array | None = None
+    candidates: int = 4
+    reported: mx.array | None = None
+
+    def draft(self, anchor: mx.array, limit: int, keys: mx.array) -> Draft:
+        table, claim = self.log_q, self.log_q if self.reported is None else self.reported
+        vocab = table.shape[-1]
+        ids = mx.argsort(-table, axis=-1)[:, : self.candidates].astype(mx.int32)  # [V, k]
+        few = mx.take_along_axis(table, ids, axis=-1)
+        few = few - mx.logsumexp(few, axis=-1, keepdims=True)
+        few_claim = mx.take_along_axis(claim, ids, axis=-1)
+        few_claim = few_claim - mx.logsumexp(few_claim, axis=-1, keepdims=True)
+        largest = mx.argmax(table, axis=-1).astype(mx.int32)
+        last, before, tokens = anchor, [], []
+        for k in range(limit):
+            before.append(last)
+            if self.kind == "dense":
+                last = gumbel_argmax(table[last], keys[:, k])
+            elif self.kind == "sparse":
+                own = ids[last]  # [N, k]
+                noise = mx.take_along_axis(gumbel(keys[:, k], vocab), own, axis=-1)
+                pick = mx.argmax(few[last] + noise, axis=-1, keepdims=True)
+                last = mx.take_along_axis(own, pick, axis=-1)[:, 0]
+            else:
+                last = largest[last]
+            tokens.append(last)
+        previous = mx.stack(before, axis=-1)  # [N, n]: the token before each draft
+        proposal: Dense | Sparse | PointMass = PointMass()
+        if self.kind == "dense":
+            proposal = Dense(claim[previous])
+        elif self.kind == "sparse":
+            proposal = Sparse(ids[previous], few_claim[previous])
+        confidence = None if self.confidence is None else self.confidence[previous]
+        return Draft(mx.stack(tokens, axis=-1), proposal, confidence)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What is audited
+# --------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Subject:
+    """A combination of plugins on a small exact model. No negotiation is done here: faulty pairs are wanted too.
+
+    target:      logits [V, V] float32 by the last token
+    sampler, verifier, scheduler: what a Provider builds
+    noise:       the verifier's facts: which keys the drafter draws with
+    confidences, anticipates: the scheduler's facts
+    keys:        makes the keys of a round; another class than TrialKeys is a planted fault
+    """
+
+    name: str
+    target: mx.array
+    sampler: object
+    verifier: object
+    scheduler: object
+    drafter: TrialDrafter
+    block: int = 4
+    noise: Noise = "draft"
+    promise: Promise = "law"
+    confidences: bool = False
+    anticipates: bool = False
+    keys: Callable[[Array, int], Any] = TrialKeys
+
+    @property
+    def vocab(self) -> int:
+        return int(self.target.shape[-1])
+
+
+Tally: TypeAlias = dict[str, int]
+
+
+@attrs.define(eq=False)
+class Sample:
+    """tokens int32 [N, horizon]: the first tokens after the prompt. The rest are sums over rounds that drafted."""
+
+    tokens: Array
+    rounds: int = 0
+    plain: int = 0
+    submitted: int = 0
+    accepted: int = 0
+    empty_residuals: int = 0
+    redone: int = 0
+
+    @property
+    def tau(self) -> float:
+        """Mean accepted length: tokens emitted per round that verified drafts."""
+        return 1 + self.accepted / self.rounds if self.rounds else float("nan")
+
+
+class _Hooks:
+    """The hook callers of one object, through pluggy: methods may leave out arguments, as they may in the engine."""
+
+    def __init__(self, plugin: object) -> None:
+        manager = pluggy.PluginManager(hookspecs.PROJECT)
+        manager.add_hookspecs(hookspecs)
+        manager.register(plugin)
+        self.hook = manager.hook
+        self.batched = bool(getattr(plugin, "leading_axes", False))
+
+
+class _Schedules:
+    """The scheduler states of all trials, one for each history of what a scheduler was told. A call that may change a
+    state is made on a copy, so that trials whose histories part later still find the state they share."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._hook = _Hooks(subject.scheduler).hook
+        self._block, self._wants, self._anticipates = subject.block, subject.confidences, subject.anticipates
+        self._states: list[Any] = [self._hook.sparkwright_scheduler_start()]
+        self._planned: dict[int, tuple[Any, int]] = {}
+        self._chosen: dict[tuple[int, tuple[float, ...]], tuple[Any, int]] = {}
+        self._after: dict[tuple[int, RoundReport], int] = {}
+
+    def plan(self, state: int) -> int:
+        """How many drafts to ask for."""
+        if state not in self._planned:
+            kept = copy.deepcopy(self._states[state])
+            plan = int(self._hook.sparkwright_scheduler_plan(state=kept, limit=self._block))
+            self._planned[state] = kept, plan
+        return self._planned[state][1]
+
+    def depth(self, state: int, confidences: tuple[float, ...], drafted: int) -> int:
+        """How many of the drafts are submitted."""
+        if not self._wants or not confidences:
+            return drafted
+        known = (state, confidences)
+        if known not in self._chosen:
+            kept = copy.deepcopy(self._planned[state][0])
+            if self._anticipates:
+                depth = int(self._hook.sparkwright_scheduler_choose(state=kept, confidences=confidences))
+            else:
+                depth = 0
+                while depth < drafted and self._hook.sparkwright_scheduler_more(
+                    state=kept, depth=depth + 1, confidence=confidences[depth]
+                ):
+                    depth += 1
+            self._chosen[known] = kept, depth
+        return self._chosen[known][1]
+
+    def learn(self, state: int, report: RoundReport) -> int:
+        """The number of the state after the report."""
+        known = (state, report)
+        if known not in self._after:
+            before = self._chosen.get((state, report.confidences), self._planned[state])[0]
+            kept = copy.deepcopy(before)
+            self._hook.sparkwright_scheduler_learn(state=kept, report=report)
+            self._after[known] = len(self._states)
+            self._states.append(kept)
+        return self._after[known]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The sampler and the verifier, with or without leading axes
+# --------------------------------------------------------------------------------------------------------------
+
+
+class Law:
+    """The sampler on the target's table: rows of p for any history, and the exact law of what plain decoding emits."""
+
+    def __init__(self, subject: Subject, prompt: Sequence[int]) -> None:
+        self.hooks = _Hooks(subject.sampler)
+        self.table, self.prompt, self.vocab = subject.target, tuple(prompt), subject.vocab
+        self._states: dict[tuple[int, ...], Any] = {(): self.hooks.hook.sparkwright_sampler_start(prompt=list(prompt))}
+
+    def state(self, history: tuple[int, ...]) -> Any:
+        """The sampler's state after these emitted tokens, advanced one by one."""
+        if history not in self._states:
+            before = self.state(history[:-1])
+            self._states[history] = self.hooks.hook.sparkwright_sampler_advance(state=before, tokens=[history[-1]])
+        return self._states[history]
+
+    @property
+    def remembers(self) -> bool:
+        """Whether p depends on more than the last token, as far as the sampler's state says."""
+        return self.state(()) is not None
+
+    def rows(self, history: tuple[int, ...], anchor: mx.array, drafts: mx.array, full: bool) -> Distribution:
+        """p of the n + 1 rows after anchors int32 [N] and drafts int32 [N, n]."""
+        logits = self.table[mx.concatenate([anchor[:, None], drafts], axis=-1)]  # [N, n + 1, V]
+        hook, state = self.hooks.hook, self.state(history)
+
+        def one(logits: mx.array, drafts: mx.array) -> Distribution:
+            context = hook.sparkwright_sampler_rows(state=state, drafts=drafts)
+            p: Distribution = hook.sparkwright_sampler_distribution(logits=logits, context=context, full=full)
+            return p
+
+        if self.hooks.batched:
+            return one(logits, drafts)
+        singles = [one(logits[i], drafts[i]) for i in range(drafts.shape[0])]
+        modes = [p.mode for p in singles if p.mode is not None]
+        return Distribution(
+            mx.stack([p.log_p for p in singles]),
+            mx.stack([p.flags for p in singles]),
+            mx.stack(modes) if len(modes) == len(singles) else None,
+        )
+
+    def next(self, history: tuple[int, ...]) -> Array:
+        """float64 [V]: the exact law of the token after a history, as plain decoding draws it."""
+        last = history[-1] if history else self.prompt[-1]
+        p = self.rows(history, mx.array([last], dtype=mx.int32), mx.zeros((1, 0), dtype=mx.int32), True)
+        law = np.exp(np.array(p.log_p[0, 0], dtype=np.float64))
+        total: Array = law / law.sum()
+        return total
+
+    def joint(self, horizon: int) -> Array:
+        """float64 [V] * horizon: the exact law of the first tokens."""
+        law: Array = np.ones(())
+        for depth in range(horizon):
+            step = np.zeros((self.vocab,) * (depth + 1))
+            for history in np.ndindex(*(self.vocab,) * depth):
+                if law[history] > 0:
+                    step[history] = law[history] * self.next(tuple(int(t) for t in history))
+            law = step
+        return law
+
+
+@attrs.frozen(eq=False)
+class _OneKey:
+    """One trial's view of TrialKeys, for verifiers without leading axes."""
+
+    keys: Any
+    trial: int
+
+    def array(self, purpose: Purpose, n: int, first: int = 1) -> mx.array:
+        row: mx.array = self.keys.array(purpose, n, first)[self.trial]
+        return row
+
+
+def _verify(hooks: _Hooks, draft: Draft, p: Distribution, keys: Keys | Any) -> Array:
+    """The Verdict arrays, int [N, 3 + n], on the host."""
+    call = hooks.hook.sparkwright_verifier_verify
+    if hooks.batched:
+        verdict: Verdict = call(draft=draft, p=p, keys=keys)
+        return np.array(verdict.array)
+    arrays = []
+    for i in range(draft.tokens.shape[0]):
+        single = Distribution(p.log_p[i], p.flags[i], None if p.mode is None else p.mode[i])
+        arrays.append(np.array(call(draft=_trials(draft, i), p=single, keys=_OneKey(keys, i)).array))
+    return np.stack(arrays)
+
+
+def _trials(draft: Draft, index: Any) -> Draft:
+    """The draft of some trials: index is one number or int32 [M]."""
+    proposal = draft.proposal
+    if isinstance(proposal, Dense):
+        proposal = Dense(proposal.log_q[index])
+    elif isinstance(proposal, Sparse):
+        proposal = Sparse(proposal.ids[index], proposal.log_q[index])
+    return Draft(draft.tokens[index], proposal, None)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Rounds
+# --------------------------------------------------------------------------------------------------------------
+
+
+def _groups(labels: Array) -> Iterator[tuple[Any, Array]]:
+    """(label, indices) of each distinct entry, or distinct row, of labels."""
+    distinct, inverse = np.unique(labels, axis=0, return_inverse=True)
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(inverse.reshape(-1), minlength=len(distinct)))
+    for label, start, end in zip(distinct, np.concatenate([[0], ends[:-1]]), ends, strict=True):
+        yield label, order[start:end]
+
+
+class Rounds:
+    """Runs trials of a subject. One instance may run many batches: schedules and sampler states are shared."""
+
+    def __init__(self, subject: Subject, prompt: Sequence[int], horizon: int) -> None:
+        self.subject, self.prompt, self.horizon = subject, tuple(prompt), horizon
+        self.law = Law(subject, prompt)
+        self.schedules = _Schedules(subject)
+        self.verifier = _Hooks(subject.verifier)
+
+    def run(self, seeds: Array) -> Sample:
+        """Rounds until every trial (seeds uint64 [N]) has emitted `horizon` tokens; the anchor is the prompt's last."""
+        count, width = len(seeds), self.horizon + self.subject.block + 1
+        self._tokens = np.full((count, width), -1, dtype=np.int32)
+        self._length = np.zeros(count, dtype=np.int64)
+        self._state = np.zeros(count, dtype=np.int64)
+        self._seeds = seeds
+        self._sample = Sample(self._tokens)
+        while True:
+            active = np.flatnonzero(self._length < self.horizon)
+            if not len(active):
+                break
+            # All of these are read at the round's start; the groups do not overlap.
+            length, state = self._length[active], self._state[active]
+            history = self._tokens[active, : self.horizon] if self.law.remembers else np.zeros((len(active), 0))
+            labels = np.concatenate([length[:, None], state[:, None], history], axis=1).astype(np.int64)
+            if not self.law.remembers:
+                labels = labels[:, :2]
+            for label, members in _groups(labels):
+                self._round(active[members], int(label[0]), int(label[1]))
+        self._sample.tokens = self._tokens[:, : self.horizon]
+        return self._sample
+
+    def _round(self, trials: Array, length: int, state: int) -> None:
+        """One round of trials with one position, one scheduler state and, if the sampler remembers, one history."""
+        history = tuple(int(t) for t in self._tokens[trials[0], :length]) if self.law.remembers else ()
+        anchor_np = self._tokens[trials, length - 1] if length else np.full(len(trials), self.prompt[-1], np.int32)
+        anchor = mx.array(anchor_np)
+        position = len(self.prompt) - 1 + length
+        subject, planned = self.subject, self.schedules.plan(state)
+        if planned == 0:
+            self._plain(trials, history, anchor, position, state, RoundReport(0, 0, 0, 0, (), False))
+            return
+        keys = subject.keys(self._seeds[trials], position)
+        draft = subject.drafter.draft(anchor, planned, keys.array(subject.noise, planned))
+        drafted = draft.tokens.shape[-1]
+        none = np.zeros((len(trials), 0), dtype=np.float32)
+        read = subject.confidences and draft.confidence is not None
+        confidence = np.array(draft.confidence) if read else none
+        for values, members in _groups(confidence) if read else [(none[0], np.arange(len(trials)))]:
+            told = tuple(float(c) for c in values)
+            depth = self.schedules.depth(state, told, drafted)
+            index = mx.array(members.astype(np.int32))
+            report = RoundReport(planned, drafted, depth, 0, told, False)
+            if depth == 0:
+                self._plain(trials[members], history, anchor[index], position, state, report)
+            else:
+                block = _trials(draft, index).first(depth)
+                self._drafted(trials[members], history, anchor[index], position, state, report, block)
+
+    def _plain(
+        self, trials: Array, history: tuple[int, ...], anchor: mx.array, position: int, state: int, report: RoundReport
+    ) -> None:
+        p = self.law.rows(history, anchor, mx.zeros((len(trials), 0), dtype=mx.int32), True)
+        self._refuse(np.array(p.flags))
+        keys = self.subject.keys(self._seeds[trials], position)
+        token = p.mode if p.mode is not None else gumbel_argmax(p.log_p, keys.array("target", 1))
+        self._sample.plain += len(trials)
+        self._emit(trials, np.array(token), np.zeros(len(trials), dtype=np.int64), state, report)
+
+    def _drafted(
+        self,
+        trials: Array,
+        history: tuple[int, ...],
+        anchor: mx.array,
+        position: int,
+        state: int,
+        report: RoundReport,
+        block: Draft,
+    ) -> None:
+        keys = self.subject.keys(self._seeds[trials], position)
+        p = self.law.rows(history, anchor, block.tokens, False)
+        verdict = _verify(self.verifier, block, p, keys)
+        if np.any(verdict[:, 2] & INCOMPLETE):
+            self._sample.redone += int(np.sum(verdict[:, 2] & INCOMPLETE != 0))
+            p = self.law.rows(history, anchor, block.tokens, True)
+            verdict = _verify(self.verifier, block, p, keys)
+        self._refuse(verdict[:, 2])
+        accepted, n = verdict[:, 0].astype(np.int64), report.submitted
+        sample = self._sample
+        sample.rounds += len(trials)
+        sample.submitted += n * len(trials)
+        sample.accepted += int(accepted.sum())
+        sample.empty_residuals += int(np.sum(verdict[:, 2] & 2 != 0))
+        emitted = np.concatenate([verdict[:, 3:], np.zeros((len(trials), 1), verdict.dtype)], axis=1)
+        emitted[np.arange(len(trials)), accepted] = verdict[:, 1]
+        self._emit(trials, emitted, accepted, state, report)
+
+    def _emit(self, trials: Array, emitted: Array, accepted: Array, state: int, report: RoundReport) -> None:
+        """Appends emitted [M, k], of which accepted + 1 count, and tells the scheduler."""
+        for k in range(emitted.shape[1]):
+            some = np.flatnonzero(k <= accepted)
+            self._tokens[trials[some], self._length[trials[some]] + k] = emitted[some, k]
+        self._length[trials] += accepted + 1
+        for value in np.unique(accepted):
+            after = self.schedules.learn(state, attrs.evolve(report, accepted=int(value)))
+            self._state[trials[accepted == value]] = after
+
+    def _refuse(self, flags: Array) -> None:
+        if np.any(flags & NON_FINITE):
+            raise NumericError(
+                f"audit of {self.subject.name}: the sampler marked a row of finite logits as not finite; expected "
+                "NON_FINITE only for NaN, +inf or a row of -inf"
+            )
+
+
+Progress: TypeAlias = Callable[[str, int, int], None]
