@@ -40,7 +40,7 @@ class Detokenizer:
     """
 
     HOLD = 3
-    """An unfinished character shows as one U+FFFD, or as one for each of its bytes, of which there are at most three."""
+    """An unfinished character shows as one U+FFFD, or as one for each of its (at most three) bytes."""
     WINDOW = 24
     """Pending tokens from which on the window is cut where that changes nothing, so that a push has a bounded cost."""
 
@@ -105,9 +105,7 @@ class StopScanner:
     def __init__(self, stops: Sequence[str]) -> None:
         for stop in stops:
             if not stop:
-                raise RequestError(
-                    "stop strings: an empty string was given, which every text contains; leave it out"
-                )
+                raise RequestError("stop strings: an empty string was given, which every text contains; leave it out")
         self._stops = tuple(dict.fromkeys(stops))
         self._held = ""
         self._done = False
@@ -122,11 +120,7 @@ class StopScanner:
             self._held, self._done = "", True
             return text[: min(ends)[1]], True
         keep = next(
-            (
-                k
-                for k in range(min(len(text), max(map(len, self._stops)) - 1), 0, -1)
-                if self._may_start(text[-k:])
-            ),
+            (k for k in range(min(len(text), max(map(len, self._stops)) - 1), 0, -1) if self._may_start(text[-k:])),
             0,
         )
         self._held = text[len(text) - keep :]
@@ -236,7 +230,7 @@ class TokenizerText(Text):
         read_json(path, required=True)
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # noqa: BLE001 (what the library raises is a plain Exception)
+        except Exception as error:
             raise ModelError(f"{path}: the tokenizers library cannot read it ({error})") from None
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -255,6 +249,10 @@ class TokenizerText(Text):
     def template(self) -> ChatTemplate | None:
         """The compiled chat template, or None if the directory has none. ModelError if it is not valid Jinja."""
         return ChatTemplate.load(self.directory, self.config)
+
+    @property
+    def has_chat(self) -> bool:
+        return self.template is not None
 
     def encode(self, text: str) -> list[int]:
         ids = self._ids(text)
@@ -280,11 +278,10 @@ class TokenizerText(Text):
 
     def _ids(self, text: str) -> list[int]:
         try:
-            return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+            text.encode()
         except UnicodeEncodeError:
-            raise RequestError(
-                "prompt: contains lone surrogates, which are not text; give valid UTF-8"
-            ) from None
+            raise RequestError("prompt: contains lone surrogates, which are not text; give valid UTF-8") from None
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def _prefix(directory: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> tuple[int, ...]:
@@ -302,9 +299,7 @@ def _prefix(directory: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) ->
     bos_id = tokenizer.token_to_id(bos)
     if bos_id is None:
         if wanted:
-            raise ModelError(
-                f"{directory}: bos_token {bos!r} of tokenizer_config.json is not in tokenizer.json"
-            )
+            raise ModelError(f"{directory}: bos_token {bos!r} of tokenizer_config.json is not in tokenizer.json")
         return tuple(prefix)
     others = [token for token in prefix if token != bos_id]
     return (bos_id, *others) if wanted else tuple(others)

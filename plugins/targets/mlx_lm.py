@@ -180,6 +180,15 @@ def build(options: Options, site: Site) -> MlxLmTarget:
     return MlxLmTarget(model, text, tuple(site.taps))
 
 
+def recognises(directory: Path) -> int:
+    """1 for a directory with weights and a config that names a model type: it could be loaded."""
+    try:
+        named = isinstance(read_json(directory / "config.json").get("model_type"), str)
+    except ModelError:
+        return 0
+    return int(named and any(directory.glob("model*.safetensors")))
+
+
 @hookimpl
 def sparkwright_register_targets() -> Iterable[Provider]:
     return [
@@ -190,5 +199,6 @@ def sparkwright_register_targets() -> Iterable[Provider]:
             build=build,
             describe=describe,
             options=Options,
+            recognises=recognises,
         )
     ]
