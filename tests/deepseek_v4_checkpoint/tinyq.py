@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -220,13 +221,19 @@ def compressor(prefix: str, ratio: int, width: int, d: int) -> Iterable[tuple[st
     yield f"{prefix}.norm.weight", "bf16", (width,)
 
 
-def make(seed: int = 0, config: Mapping[str, Any] = CONFIG, drafter: bool = True) -> tuple[dict[str, Raw], Oracle]:
+def make(seed: int = 0, drafter: bool = True) -> tuple[dict[str, Raw], Oracle]:
     """Tensors as an official release stores them, and their exact values by the names of the weights."""
+    raw, exact = _made(seed, drafter)
+    return dict(raw), dict(exact)
+
+
+@cache
+def _made(seed: int, drafter: bool) -> tuple[dict[str, Raw], Oracle]:
     rng = np.random.default_rng(seed)
     raw: dict[str, Raw] = {}
     exact: Oracle = {}
-    for name, kind, shape in names_and_shapes(config, drafter):
-        values = _values(rng, name, shape, config)
+    for name, kind, shape in names_and_shapes(CONFIG, drafter):
+        values = _values(rng, name, shape, CONFIG)
         match kind:
             case "fp8" | "fp4":
                 code, scale, exact[name] = (encode_fp8 if kind == "fp8" else encode_fp4)(values)
