@@ -22,8 +22,8 @@ from sparkwright.plugins.deepseek_v4.step import Angles, Step
 
 @attrs.frozen(eq=False)
 class Projected:
-    """What a row's projections give. query [r, H, D] and kv [r, D] are normed and rotated; `extra` are the raw outputs of
-    the compressors' and the indexer's matrices, `index_query` [r, Hi, Di] is rotated (compressed layers only)."""
+    """What a row's projections give. query [r, H, D] and kv [r, D] are normed and rotated; `extra` are the raw outputs
+    of the compressors' and the indexer's matrices, `index_query` [r, Hi, Di] is rotated (compressed layers only)."""
 
     query: mx.array
     kv: mx.array
@@ -135,7 +135,7 @@ class Attention:
         )
 
     def __call__(self, x: mx.array, layer: LayerState, step: Step) -> mx.array:
-        """x [r, d] before the norm -> [r, d]; writes the rows' window keys and compressor inputs into the layer's state."""
+        """x [r, d] before the norm -> [r, d]; writes the rows' keys and compressor inputs into the layer's state."""
         angles = step.angles(self.ratio)
         p = self.project(x, angles)
         layer.window.write(p.kv, step.real)

@@ -36,7 +36,7 @@ class Block:
         )
 
     def __call__(self, streams: mx.array, tokens: mx.array, attend: Callable[[mx.array], mx.array]) -> mx.array:
-        """streams [r, n, d], tokens int32 [r] -> streams. `attend` is the attention branch: [r, d] before its norm -> [r, d]."""
+        """streams [r, n, d], tokens int32 [r] -> streams. `attend`: the attention branch, [r, d] before its norm."""
         mixed, post, comb = self.attn_hyper.mix(streams)
         streams = self.attn_hyper.expand(attend(mixed), streams, post, comb)
         mixed, post, comb = self.ffn_hyper.mix(streams)

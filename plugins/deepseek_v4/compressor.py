@@ -20,7 +20,7 @@ from sparkwright.plugins.deepseek_v4.step import Step
 
 @attrs.frozen(eq=False)
 class Compressor:
-    """A layer's compressor or its indexer's; `name` is "layers.2.attn.compressor" or "layers.2.attn.indexer.compressor"."""
+    """A layer's compressor or its indexer's ("layers.2.attn.compressor", "layers.2.attn.indexer.compressor")."""
 
     ratio: int
     width: int
@@ -45,7 +45,7 @@ class Compressor:
         )
 
     def advance(self, kv: mx.array, gate: mx.array, state: CompressorState, step: Step) -> None:
-        """Takes in the projections [rows, width or 2 width] of a forward and emits a row for every window that closes."""
+        """Takes in a forward's projections [rows, width or 2 width] and emits a row for every window that closes."""
         gate = gate.astype(mx.float32) + self.ape[step.slot_in_window(self.ratio)]
         state.raw.write(mx.concatenate([kv.astype(mx.float32), gate], axis=-1), step.real)
         first, last = step.closing(self.ratio)

@@ -31,7 +31,7 @@ class Yarn:
 
 @attrs.frozen
 class DSparkConfig:
-    """The drafter's part of a config: blocks of `block_size` drafts, `stages` blocks `mtp.0 ..`, taps of these layers."""
+    """The drafter's part of a config: blocks of `block_size` drafts, `stages` blocks `mtp.0 ..`, taps ."""
 
     block_size: int
     noise_token_id: int
@@ -88,7 +88,7 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any], where: str = "config.json") -> ModelConfig:
-        """Reads the root object of a `config.json`. ModelError names the first key that is missing or makes no sense."""
+        """Reads the root object of a `config.json`. ModelError names the first key that is missing or absurd."""
         read = _Reader(raw, where)
         _refuse_relatives(raw, where)
         layers = read.size("num_hidden_layers", most=4096)
@@ -99,9 +99,7 @@ class ModelConfig:
             )
         for i, ratio in enumerate(every):
             if ratio not in RATIOS:
-                raise ModelError(
-                    f"{where}: 'compress_ratios'[{i}] is {ratio}; DeepSeek-V4 knows 0, 4 and 128"
-                )
+                raise ModelError(f"{where}: 'compress_ratios'[{i}] is {ratio}; DeepSeek-V4 knows 0, 4 and 128")
         config = cls(
             vocab_size=read.size("vocab_size"),
             hidden=read.size("hidden_size"),
@@ -155,9 +153,9 @@ def _refuse_relatives(raw: Mapping[str, Any], where: str) -> None:
         raise ModelError(f"{where}: 'model_type' is {model!r}, expected 'deepseek_v4'")
     if raw.get("num_nextn_predict_layers") and not _has_dspark(raw):
         raise ModelError(
-            f"{where}: 'num_nextn_predict_layers' is {raw['num_nextn_predict_layers']} and there are no 'dspark_*' keys: this "
-            f"is a preview release with a NextN head, which is not supported; use a DSpark release (0731, 0813, -DSpark), "
-            f"or remove the key if the mtp.* tensors were dropped"
+            f"{where}: 'num_nextn_predict_layers' is {raw['num_nextn_predict_layers']} and there are no 'dspark_*' "
+            f"keys: this is a preview release with a NextN head, which is not supported; use a DSpark release (0731, 0813, "
+            f"-DSpark), or remove the key if the mtp.* tensors were dropped"
         )
     for key, expected in (
         ("scoring_func", "sqrtsoftplus"),
@@ -170,9 +168,7 @@ def _refuse_relatives(raw: Mapping[str, Any], where: str) -> None:
         if raw.get(key, wanted) is not wanted:
             raise ModelError(f"{where}: '{key}' is {raw[key]!r}; DeepSeek-V4 has {str(wanted).lower()}")
     if raw.get("num_key_value_heads", 1) != 1:
-        raise ModelError(
-            f"{where}: 'num_key_value_heads' is {raw['num_key_value_heads']!r}; DeepSeek-V4 has 1"
-        )
+        raise ModelError(f"{where}: 'num_key_value_heads' is {raw['num_key_value_heads']!r}; DeepSeek-V4 has 1")
 
 
 def _has_dspark(raw: Mapping[str, Any]) -> bool:
@@ -180,16 +176,12 @@ def _has_dspark(raw: Mapping[str, Any]) -> bool:
     return isinstance(size, int) and size > 0
 
 
-def _dspark(
-    read: _Reader, raw: Mapping[str, Any], where: str, layers: int, ratios: int
-) -> DSparkConfig | None:
+def _dspark(read: _Reader, raw: Mapping[str, Any], where: str, layers: int, ratios: int) -> DSparkConfig | None:
     if not _has_dspark(raw):
         return None
     taps = read.sizes("dspark_target_layer_ids", least=0)
     if not taps or max(taps) >= layers:
-        raise ModelError(
-            f"{where}: 'dspark_target_layer_ids' is {list(taps)}; expected layers in 0..{layers - 1}"
-        )
+        raise ModelError(f"{where}: 'dspark_target_layer_ids' is {list(taps)}; expected layers in 0..{layers - 1}")
     # The count of stages is the count of taps in every release; extra compress_ratios entries are a cross-check.
     if ratios > layers and ratios - layers != len(taps):
         raise ModelError(
@@ -290,9 +282,7 @@ class _Reader:
     def size(self, key: str, default: int | None = None, least: int = 1, most: int = LARGEST) -> int:
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ModelError(
-                f"{self._where}: '{key}' is {value!r}, expected a whole number in {least}..{most}"
-            )
+            raise ModelError(f"{self._where}: '{key}' is {value!r}, expected a whole number in {least}..{most}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -304,14 +294,10 @@ class _Reader:
     def sizes(self, key: str, least: int) -> tuple[int, ...]:
         value = self._get(key, None)
         if not isinstance(value, list) or len(value) > 8192:
-            raise ModelError(
-                f"{self._where}: '{key}' is {type(value).__name__}, expected a list of whole numbers"
-            )
+            raise ModelError(f"{self._where}: '{key}' is {type(value).__name__}, expected a list of whole numbers")
         for entry in value:
             if isinstance(entry, bool) or not isinstance(entry, int) or not least <= entry <= LARGEST:
-                raise ModelError(
-                    f"{self._where}: '{key}' holds {entry!r}, expected whole numbers from {least} on"
-                )
+                raise ModelError(f"{self._where}: '{key}' holds {entry!r}, expected whole numbers from {least} on")
         return tuple(value)
 
     def tokens(self, key: str) -> tuple[int, ...]:

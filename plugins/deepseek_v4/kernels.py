@@ -1,20 +1,12 @@
-"""How a model gets its ops: each callable is selected once, when the model is built, and nothing else is ever called."""
+"""How a model gets its ops: each callable is selected once, when the model is built; nothing else is ever called."""
 
 from __future__ import annotations
-
-from importlib import import_module
 
 import attrs
 
 from sparkwright.core.contracts import Op, OpSpec, SelectKernel
+from sparkwright.core.kernels import reference
 from sparkwright.plugins.deepseek_v4.linear import ExpertBank, Linear
-
-
-def reference(op: OpSpec) -> Op:
-    """The reference implementation that the specification names."""
-    module, _, function = op.reference.partition(":")
-    found: Op = getattr(import_module(module), function)
-    return found
 
 
 def select_reference(op: OpSpec, *, dtype: str, format: str, widths: tuple[int, ...]) -> Op:

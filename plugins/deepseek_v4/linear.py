@@ -7,21 +7,22 @@ layer's routed experts. They know their form and the plain MLX way to multiply w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 import mlx.core as mx
 
 from sparkwright.core.errors import ModelError
 
+T = TypeVar("T")
 Mode: TypeAlias = Literal["dense", "affine", "mxfp4", "mxfp8"]
 
 _DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16, "int32": mx.int32}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 UPCAST_ROWS = 16384
-"""A dense weight of another dtype than its input is converted in slices of this many outputs, to bound the temporary."""
+"""A dense weight of another dtype than its input is converted in slices of this many outputs: a bounded temporary."""
 
 
 def dtype_of(name: str) -> mx.Dtype:
@@ -157,7 +158,7 @@ class ExpertBank:
 
 
 class Weights(Protocol):
-    """A checkpoint as a model sees it: official tensor names without the `.weight` of a matrix, whatever is on the disk.
+    """A checkpoint as a model sees it: official names, without the `.weight` of a matrix, whatever is on the disk.
 
     Absent or misshapen tensors are a ModelError that names them. Nothing is dequantised but where `expand` asks for it.
     """
@@ -207,3 +208,30 @@ class ArrayWeights:
             return Linear(mx.stack([self._get(f"{prefix}.experts.{e}.{which}.weight") for e in range(count)]))
 
         return ExpertBank(w1=stack("w1"), w3=stack("w3"), w2=stack("w2"))
+
+
+class SharedWeights:
+    """`Weights` that reads each tensor once and then gives the same arrays: what engines of one process share."""
+
+    def __init__(self, source: Weights) -> None:
+        self._source = source
+        self._held: dict[tuple[str, ...], Any] = {}
+
+    @property
+    def activation(self) -> str:
+        return self._source.activation
+
+    def _once(self, key: tuple[str, ...], read: Callable[[], T]) -> T:
+        if key not in self._held:
+            self._held[key] = read()
+        found: T = self._held[key]
+        return found
+
+    def linear(self, name: str) -> Linear:
+        return self._once(("linear", name), lambda: self._source.linear(name))
+
+    def array(self, name: str, dtype: str) -> mx.array:
+        return self._once(("array", name, dtype), lambda: self._source.array(name, dtype))
+
+    def experts(self, prefix: str) -> ExpertBank:
+        return self._once(("experts", prefix), lambda: self._source.experts(prefix))

@@ -14,6 +14,7 @@ from sparkwright.core.contracts import WIDEST_VERIFY, Forward, Logits, Op, Selec
 from sparkwright.core.errors import RequestError
 from sparkwright.plugins.deepseek_v4 import ops
 from sparkwright.plugins.deepseek_v4.block import Block
+from sparkwright.plugins.deepseek_v4.checkpoint import Checkpoint
 from sparkwright.plugins.deepseek_v4.config import ModelConfig
 from sparkwright.plugins.deepseek_v4.hyper import HyperHead
 from sparkwright.plugins.deepseek_v4.kernels import Kernels
@@ -21,6 +22,19 @@ from sparkwright.plugins.deepseek_v4.linear import Linear, Weights, dtype_of
 from sparkwright.plugins.deepseek_v4.rotary import Rotary
 from sparkwright.plugins.deepseek_v4.state import LayerState, State
 from sparkwright.plugins.deepseek_v4.step import BUCKET, Step
+
+
+@attrs.frozen(eq=False)
+class Lent:
+    """What a target lends its drafter as `Resources.checkpoint`.
+
+    checkpoint: the open checkpoint (None for a model made in memory). weights: its tensors, `mtp.*` included, read
+    through the store that engines share.
+    """
+
+    checkpoint: Checkpoint | None
+    config: ModelConfig
+    weights: Weights
 
 
 @attrs.frozen(eq=False)
@@ -94,8 +108,8 @@ class Model:
             raise ValueError("a forward needs at least one token")
         if state.end + count > self.config.context:
             raise RequestError(
-                f"the target's context is {self.config.context} positions; {state.end} are used and {count} more were asked "
-                f"for: shorten the prompt or lower max_tokens"
+                f"the target's context is {self.config.context} positions; {state.end} are used and {count} more were "
+                f"asked for: shorten the prompt or lower max_tokens"
             )
         if not self.row_exact:
             return self._rows(tokens, count, state, logits)

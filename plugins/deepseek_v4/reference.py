@@ -37,7 +37,10 @@ def _collapse(streams: mx.array, pre: mx.array) -> mx.array:
 def hyper_mix(
     streams: mx.array, fn: mx.array, base: mx.array, scale: mx.array, eps: float, hc_eps: float, iters: int
 ) -> tuple[mx.array, mx.array, mx.array]:
-    """streams [r, n, d], fn [(2 + n) n, n d], base [(2 + n) n], scale [3] -> mixed [r, d], post [r, n], comb [r, n, n]."""
+    """streams [r, n, d], fn [(2 + n) n, n d], base [(2 + n) n], scale [3] -> mixed [r, d], post [r, n], comb [r, n, n].
+
+    hc_eps and iters are those of the Sinkhorn normalisation.
+    """
     r, n, _ = streams.shape
     m = _stream_logits(streams, fn, eps)
     pre = mx.sigmoid(m[:, :n] * scale[0] + base[:n]) + hc_eps
@@ -109,11 +112,11 @@ def norm_rotate(
     return rotate(y, cos[:, None], sin[:, None]).astype(x.dtype)
 
 
-# ------------------------------------------------------------------------------------------------- compressed rows (5.7)
+# ------------------------------------------------------------------------------------------------ compressed rows (5.7)
 
 
 def pool_windows(kv: mx.array, gate: mx.array, norm: mx.array, eps: float, cos: mx.array, sin: mx.array) -> mx.array:
-    """kv, gate [m, slots, D] float32 of m closed windows (gate with `ape`, -inf for absent slots) -> rows [m, D] float32.
+    """kv, gate [m, slots, D] float32 of m closed windows (gate with `ape`, -inf for absent slots) -> rows [m, D].
 
     The softmax runs over the slots, for every channel on its own. The row is rotated by the position of the first
     token of its window.
@@ -153,10 +156,10 @@ def visible_rows(visible: mx.array, width: int) -> mx.array:
 def indexer_select(query: mx.array, weight: mx.array, keys: mx.array, visible: mx.array, most: int, k: int) -> mx.array:
     """Which compressed rows each query attends to: int32 [r, min(k, span)], ascending, padded with -1.
 
-    query [r, Hi, Di] rotated, weight [r, Hi] float32 (scaled), keys [span, Di], visible int32 [r]: rows 0 .. visible - 1
-    are visible to that query. A query that sees at most k rows takes all of them, any other its k rows of highest score
-    sum_h weight_h relu(<query_h, key>), of equal scores the lower row. most: the largest entry of `visible`, known to
-    the host, so that scores nobody needs are not computed; it changes no row's result.
+    query [r, Hi, Di] rotated, weight [r, Hi] float32 (scaled), keys [span, Di], visible int32 [r]: so many first rows
+    are visible to that query. A query that sees at most k rows takes all of them, any other its k rows of highest
+    score sum_h weight_h relu(<query_h, key>), of equal scores the lower row. most: the largest entry of `visible`,
+    known to the host, so that scores nobody needs are not computed; it changes no row's result.
     """
     span = keys.shape[0]
     width = min(k, span)

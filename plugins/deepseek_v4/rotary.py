@@ -36,7 +36,7 @@ def frequencies(rope_dim: int, base: float, yarn: Yarn | None = None) -> Floats:
 
 @attrs.frozen(eq=False)
 class Rotary:
-    """The family's two sets of frequencies: `plain` for window-only layers and drafter stages, `compressed` for the rest."""
+    """The family's two sets of frequencies: `plain` for window-only layers and drafter stages, `compressed` else."""
 
     plain: Floats
     compressed: Floats

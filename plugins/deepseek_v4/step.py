@@ -1,8 +1,8 @@
 """What all layers of one forward share: positions, angles, which window slots and compressed rows each query sees.
 
-Everything here is a function of absolute positions, query by query (spec 5.6, 5.7). Nothing depends on how many rows the
-forward has or on whether they are prompt, draft or anchor; `span`, the number of compressed rows looked at, only ever
-adds rows that are masked out.
+Everything here is a function of absolute positions, query by query (spec 5.6, 5.7). Nothing depends on how many rows
+the forward has or on whether they are prompt, draft or anchor; `span`, the number of compressed rows looked at, only
+ever adds rows that are masked out.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ def hyper_head(streams: Array, W: Weights, prefix: str, size: Sizes) -> Array:
     """streams [S, n, d] -> [S, d], before the final norm."""
     z = rms(streams.reshape(streams.shape[0], -1), eps=size.rms_norm_eps) @ W[f"{prefix}hc_head_fn"].T
     pre = sigmoid(z * W[f"{prefix}hc_head_scale"] + W[f"{prefix}hc_head_base"]) + size.hc_eps
-    return (pre[:, :, None] * streams).sum(1)
+    collapsed: Array = (pre[:, :, None] * streams).sum(1)
+    return collapsed
 
 
 def compress(x: Array, W: Weights, prefix: str, ratio: int, width: int, f: Array, eps: float) -> Array:
@@ -156,7 +157,8 @@ def ffn(x: Array, ids: Array, W: Weights, prefix: str, hashed: bool, size: Sizes
     def expert(rows: Array, q: str) -> Array:
         gate = np.minimum(rows @ W[f"{q}w1.weight"].T, size.swiglu_limit)
         up = np.clip(rows @ W[f"{q}w3.weight"].T, -size.swiglu_limit, size.swiglu_limit)
-        return (gate * sigmoid(gate) * up) @ W[f"{q}w2.weight"].T
+        down: Array = (gate * sigmoid(gate) * up) @ W[f"{q}w2.weight"].T
+        return down
 
     out = expert(x, f"{prefix}shared_experts.")
     for e in range(size.n_routed_experts):
@@ -170,7 +172,7 @@ def ffn(x: Array, ids: Array, W: Weights, prefix: str, hashed: bool, size: Sizes
 def attention(
     x: Array, W: Weights, prefix: str, ratio: int, size: Sizes, gaps: list[tuple[int, float]] | None
 ) -> Array:
-    """The attention branch over the whole sequence (5.5 - 5.8). `gaps` collects (position, score gap at the top-k edge)."""
+    """The attention branch over the sequence (5.5 - 5.8). `gaps` collects (position, score gap at the top-k edge)."""
     S, H, D = x.shape[0], size.num_attention_heads, size.head_dim
     position, eps = np.arange(S), size.rms_norm_eps
     f = frequencies(size, ratio > 0)
@@ -194,7 +196,8 @@ def attention(
         out[t] = (e / (e.sum(-1, keepdims=True) + np.exp(sink - top))) @ mine
     out = rope(out, position, f, -1).reshape(S, size.o_groups, -1)
     wo_a = W[f"{prefix}wo_a.weight"].reshape(size.o_groups, size.o_lora_rank, -1)
-    return np.einsum("sgd,grd->sgr", out, wo_a).reshape(S, -1) @ W[f"{prefix}wo_b.weight"].T
+    projected: Array = np.einsum("sgd,grd->sgr", out, wo_a).reshape(S, -1) @ W[f"{prefix}wo_b.weight"].T
+    return projected
 
 
 def _chosen(
@@ -229,7 +232,7 @@ def _chosen(
 def forward(
     ids: Array, W: Weights, size: Sizes, taps: Sequence[int] = (), gaps: list[tuple[int, float]] | None = None
 ) -> tuple[Array, Array | None]:
-    """ids [S] -> logits [S, V], and the outputs of the tapped layers averaged over the streams [S, taps * d], or None."""
+    """ids [S] -> logits [S, V], and the tapped layers' outputs averaged over the streams [S, taps * d], or None."""
     streams = np.repeat(W["embed.weight"][ids][:, None, :], size.hc_mult, 1)
     outputs: dict[int, Array] = {-1: streams.mean(1)}
     for i, ratio in enumerate(size.compress_ratios):

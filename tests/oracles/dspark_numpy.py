@@ -27,7 +27,8 @@ def _attend(x: Array, context: Array, start: int, W: Weights, prefix: str, size:
     share = e / (e.sum(-1, keepdims=True) + np.exp(sink - top))
     out = v4.rope(np.einsum("hst,td->shd", share, K), block, f, -1).reshape(gamma, size.o_groups, -1)
     wo_a = W[f"{prefix}wo_a.weight"].reshape(size.o_groups, size.o_lora_rank, -1)
-    return np.einsum("sgd,grd->sgr", out, wo_a).reshape(gamma, -1) @ W[f"{prefix}wo_b.weight"].T
+    projected: Array = np.einsum("sgd,grd->sgr", out, wo_a).reshape(gamma, -1) @ W[f"{prefix}wo_b.weight"].T
+    return projected
 
 
 def draft_block(
@@ -43,7 +44,8 @@ def draft_block(
     """Drafts one block after `anchor`, which sits at absolute position n = len(taps).
 
     taps [n, stages * d]: tap rows of the positions 0 .. n - 1 (the anchor's own row is not among them). sample: logits
-    [V] -> token, greedy when None. Returns tokens [gamma], logits [gamma, V] with the Markov bias, confidence logits [gamma].
+    [V] -> token, greedy when None. Returns tokens [gamma], logits [gamma, V] with the Markov bias, and confidence
+    logits [gamma].
     """
     n, eps = taps.shape[0], size.rms_norm_eps
     context = v4.rms(taps @ W["mtp.0.main_proj.weight"].T, W["mtp.0.main_norm.weight"], eps)
