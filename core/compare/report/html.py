@@ -130,7 +130,7 @@ def _arms(result: CompareResult) -> str:
 
 
 def _ratios(c: Comparison) -> str:
-    level = f"{c.decode.level:.4g}"
+    level = f"{100 * c.decode.level:.4g}%"
     rows = [
         (p.prompt, f"{p.ratio:.4f}", f"{p.low:.4f} to {md.ratio(p.high)}", str(p.pairs))
         for p in sorted(c.prompts, key=lambda p: -p.ratio)

@@ -64,7 +64,7 @@ def comparison_rows(c: Comparison) -> list[tuple[str, str]]:
     e = c.decode
     rows = [
         ("decode rate, ratio", f"{ratio(e.ratio)} [{ratio(e.low)}, {ratio(e.high)}]"),
-        ("interval", f"{e.level:.4g} {e.method}, {e.n} pairs"),
+        ("interval", f"{100 * e.level:.4g}%, {e.method}, {e.n} pairs"),
         ("p, adjusted for the number of candidates", p_value(c.p_adjusted)),
         ("p, Wilcoxon signed rank (not adjusted)", p_value(c.wilcoxon)),
         ("wins / losses / ties (within 0.5%)", f"{c.wins} / {c.losses} / {c.ties}"),

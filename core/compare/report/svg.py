@@ -7,7 +7,7 @@ table with the same numbers; colour is never the only thing that tells two arms 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from sparkwright.core.compare.analysis import ArmSummary, Comparison
@@ -46,12 +46,12 @@ def _line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
 
 def mark(shape: int, x: float, y: float, css: str, tip: str, size: float = 5.0) -> str:
     """A point of arm number `shape`: circle, square, triangle, diamond, then again; `tip` is what a hover says."""
-    s = size
+    s, d = size, 1.3 * size
     drawn = (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{s:.1f}"',
         f'<rect x="{x - s * 0.9:.1f}" y="{y - s * 0.9:.1f}" width="{1.8 * s:.1f}" height="{1.8 * s:.1f}"',
         f'<path d="M{x:.1f} {y - 1.2 * s:.1f}l{1.2 * s:.1f} {2.1 * s:.1f}h{-2.4 * s:.1f}z"',
-        f'<path d="M{x:.1f} {y - 1.3 * s:.1f}l{1.3 * s:.1f} {1.3 * s:.1f}l{-1.3 * s:.1f} {1.3 * s:.1f}l{-1.3 * s:.1f} {-1.3 * s:.1f}z"',
+        f'<path d="M{x:.1f} {y - d:.1f}l{d:.1f} {d:.1f}l{-d:.1f} {d:.1f}l{-d:.1f} {-d:.1f}z"',
     )[shape % 4]
     return f'{drawn} class="{css}"><title>{escape(tip)}</title></{drawn[1:].split(" ", 1)[0]}>'
 
@@ -139,6 +139,9 @@ def tau_plot(arms: Sequence[ArmSummary]) -> str:
     for number, arm in enumerate(arms):
         shift = (number - (len(arms) - 1) / 2) * 9
         points = [(0, 1.0), *((k + 1, t.value) for k, t in enumerate(arm.tau_at) if t is not None)]
+        if len(points) == 1:  # an arm that never drafts: one token a round, whatever the block
+            points.append((depth, 1.0))
+            body.append(mark(number, x(0), y(1.0), f"arm{number % 6}", f"{arm.name}: never drafts, tau 1"))
         path = " ".join(f"{x(k) + shift * (k > 0):.1f},{y(v):.1f}" for k, v in points)
         body.append(f'<polyline points="{path}" class="curve arm{number % 6}"/>')
         for k, t in enumerate(arm.tau_at, 1):
@@ -211,8 +214,8 @@ def run_plot(arms: Sequence[ArmSummary], entries: Sequence[Entry]) -> str:
         for name, run in entry.runs.items()
         if run.decode_rate is not None
     ]
-    left, right, top, height = 60.0, 20.0, 44.0, 370.0
-    bottom = height - 86
+    left, right, top, height = 60.0, 20.0, 62.0, 352.0 + 12 * len(arms)
+    bottom = height - 48 - 12 * len(arms)
     marks = ticks(0.0, max([rate for _, _, rate in runs], default=1.0))
 
     def x(i: float) -> float:
@@ -226,7 +229,7 @@ def run_plot(arms: Sequence[ArmSummary], entries: Sequence[Entry]) -> str:
     body += _legend(arms, left, 20)
     legend_end = left + sum(40 + 7.2 * len(f"{a.name}: {a.label}") for a in arms)
     body += [mark(0, legend_end + 6, 16, "hollow", "reference"), _text(legend_end + 18, 20, "reference run", "label")]
-    body.append(_text(left, top - 8, "tokens per second", "axis"))
+    body.append(_text(left, top - 12, "tokens per second", "axis"))
     joined: dict[int, list[str]] = {}
     for i, (entry, _, rate) in enumerate(runs):
         if entry.kind == "pair":
@@ -250,9 +253,5 @@ def run_plot(arms: Sequence[ArmSummary], entries: Sequence[Entry]) -> str:
               "middle")
     )  # fmt: skip
     order = " ".join(name for entry, name, _ in runs if entry.kind == "pair")
-    return _figure(
-        "runs", "Decode rate along the run", f"{len(runs)} runs; the arms in order: {order}", height + 12 * max(0, len(arms) - 4), body
-    )
-
-
-Plot = Callable[..., str]
+    description = f"{len(runs)} runs; the arms in order: {order}"
+    return _figure("runs", "Decode rate along the run", description, height, body)
