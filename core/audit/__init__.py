@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from sparkwright.core.audit.law import audit_law as audit_law
     from sparkwright.core.audit.law import power_of as power_of
     from sparkwright.core.audit.models import subject as subject
-    from sparkwright.core.audit.trials import Subject as Subject
-    from sparkwright.core.audit.trials import TableDrafter as TableDrafter
+    from sparkwright.core.audit.subjects import Subject as Subject
+    from sparkwright.core.audit.subjects import TableDrafter as TableDrafter
 
 _HOME = {
     "LawResult": "law",
-    "Subject": "trials",
-    "TableDrafter": "trials",
+    "Subject": "subjects",
+    "TableDrafter": "subjects",
     "audit_law": "law",
     "power_of": "law",
     "subject": "models",

@@ -26,7 +26,8 @@ from sparkwright.core.audit.statistics import (
     smallest_bias,
     variation_bound,
 )
-from sparkwright.core.audit.trials import Rounds, Sample, Subject
+from sparkwright.core.audit.subjects import Subject
+from sparkwright.core.audit.trials import Rounds, Sample
 from sparkwright.core.contracts import Promise
 
 TRIALS = 300_000

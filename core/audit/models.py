@@ -8,7 +8,7 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 
-from sparkwright.core.audit.trials import Array, Subject, TableDrafter, TrialDrafter, _Hooks
+from sparkwright.core.audit.subjects import Array, Hooks, Subject, TableDrafter, TrialDrafter
 from sparkwright.core.contracts import Promise, ProposalKind, SchedulerFacts, VerifierFacts
 
 VOCAB = 8
@@ -48,7 +48,7 @@ def in_levels(x: Array) -> mx.array:
 def table_drafter(kind: ProposalKind, sampler: object, target: Array, seed: int, noise: float = 0.8) -> TableDrafter:
     """A drafter for `target` that draws at the sampler's temperature and filters (its `shape`), as `match` does."""
     logits = draft_logits(target, seed, noise)
-    log_q = _Hooks(sampler).hook.sparkwright_sampler_shape(logits=mx.array(logits))
+    log_q = Hooks(sampler).hook.sparkwright_sampler_shape(logits=mx.array(logits))
     return TableDrafter(kind, log_q, in_levels(agreement(target, logits)))
 
 

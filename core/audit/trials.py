@@ -19,150 +19,31 @@ state a trial.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import mlx.core as mx
 import numpy as np
-import pluggy
 
-from sparkwright.core import hookspecs
+from sparkwright.core.audit.subjects import Array, Hooks, Subject
 from sparkwright.core.contracts import (
+    EMPTY_RESIDUAL,
     INCOMPLETE,
     NON_FINITE,
     Dense,
     Distribution,
     Draft,
-    Noise,
-    PointMass,
-    Promise,
-    ProposalKind,
     RoundReport,
     Sparse,
     Verdict,
 )
 from sparkwright.core.draw import gumbel_argmax
 from sparkwright.core.errors import NumericError
-from sparkwright.core.randomness import Purpose, gumbel, key, stream, words
+from sparkwright.core.randomness import Purpose
 
 if TYPE_CHECKING:
     from sparkwright.core.randomness import Keys
-
-Array: TypeAlias = np.ndarray[Any, Any]
-
-# --------------------------------------------------------------------------------------------------------------
-# Keys and tables
-# --------------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(eq=False)
-class TrialKeys:
-    """`Keys` for many trials: seeds uint64 [N], one anchor position; `array` gives uint32 [N, n, 2]."""
-
-    seeds: Array
-    anchor: int
-    choice: int = 0
-
-    def root(self, purpose: Purpose) -> Array:
-        """uint64 [N]. Planted faults override this."""
-        root: Array = stream(self.seeds, self.choice, purpose, None if purpose == "target" else self.anchor)
-        return root
-
-    def array(self, purpose: Purpose, n: int, first: int = 1) -> mx.array:
-        positions = np.arange(self.anchor + first, self.anchor + first + n, dtype=np.uint64)
-        return mx.array(words(key(self.root(purpose)[:, None], positions)))
-
-
-class TrialDrafter(Protocol):
-    """A drafter for many trials: `anchor` int32 [N], keys uint32 [N, limit, 2] -> Draft with a leading axis N.
-
-    Its confidence, if it has one, is [N, n], entry k a function of the tokens before draft k."""
-
-    def draft(self, anchor: mx.array, limit: int, keys: mx.array) -> Draft: ...
-
-
-@attrs.define(eq=False)
-class TableDrafter:
-    """Drafts from a table by the token before: log_q [V, V] float32, confidence [V] or None.
-
-    kind "dense" draws from the row; "sparse" from its `candidates` largest entries, renormalised; "point" takes the
-    largest. `reported`, if given, is the table that the proposal claims instead: a planted fault.
-    """
-
-    kind: ProposalKind
-    log_q: mx.array
-    confidence: mx.array | None = None
-    candidates: int = 4
-    reported: mx.array | None = None
-
-    def draft(self, anchor: mx.array, limit: int, keys: mx.array) -> Draft:
-        table, claim = self.log_q, self.log_q if self.reported is None else self.reported
-        vocab = table.shape[-1]
-        ids = mx.argsort(-table, axis=-1)[:, : self.candidates].astype(mx.int32)  # [V, k]
-        few = mx.take_along_axis(table, ids, axis=-1)
-        few = few - mx.logsumexp(few, axis=-1, keepdims=True)
-        few_claim = mx.take_along_axis(claim, ids, axis=-1)
-        few_claim = few_claim - mx.logsumexp(few_claim, axis=-1, keepdims=True)
-        largest = mx.argmax(table, axis=-1).astype(mx.int32)
-        last, before, tokens = anchor, [], []
-        for k in range(limit):
-            before.append(last)
-            if self.kind == "dense":
-                last = gumbel_argmax(table[last], keys[:, k])
-            elif self.kind == "sparse":
-                own = ids[last]  # [N, k]
-                noise = mx.take_along_axis(gumbel(keys[:, k], vocab), own, axis=-1)
-                pick = mx.argmax(few[last] + noise, axis=-1, keepdims=True)
-                last = mx.take_along_axis(own, pick, axis=-1)[:, 0]
-            else:
-                last = largest[last]
-            tokens.append(last)
-        previous = mx.stack(before, axis=-1)  # [N, n]: the token before each draft
-        proposal: Dense | Sparse | PointMass = PointMass()
-        if self.kind == "dense":
-            proposal = Dense(claim[previous])
-        elif self.kind == "sparse":
-            proposal = Sparse(ids[previous], few_claim[previous])
-        confidence = None if self.confidence is None else self.confidence[previous]
-        return Draft(mx.stack(tokens, axis=-1), proposal, confidence)
-
-
-# --------------------------------------------------------------------------------------------------------------
-# What is audited
-# --------------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class Subject:
-    """A combination of plugins on a small exact model. No negotiation is done here: faulty pairs are wanted too.
-
-    target:      logits [V, V] float32 by the last token
-    sampler, verifier, scheduler: what a Provider builds
-    noise:       the verifier's facts: which keys the drafter draws with
-    confidences, anticipates: the scheduler's facts
-    keys:        makes the keys of a round; another class than TrialKeys is a planted fault
-    """
-
-    name: str
-    target: mx.array
-    sampler: object
-    verifier: object
-    scheduler: object
-    drafter: TrialDrafter
-    block: int = 4
-    noise: Noise = "draft"
-    promise: Promise = "law"
-    confidences: bool = False
-    anticipates: bool = False
-    keys: Callable[[Array, int], Any] = TrialKeys
-
-    @property
-    def vocab(self) -> int:
-        return int(self.target.shape[-1])
-
-
-Tally: TypeAlias = dict[str, int]
 
 
 @attrs.define(eq=False)
@@ -183,23 +64,12 @@ class Sample:
         return 1 + self.accepted / self.rounds if self.rounds else float("nan")
 
 
-class _Hooks:
-    """The hook callers of one object, through pluggy: methods may leave out arguments, as they may in the engine."""
-
-    def __init__(self, plugin: object) -> None:
-        manager = pluggy.PluginManager(hookspecs.PROJECT)
-        manager.add_hookspecs(hookspecs)
-        manager.register(plugin)
-        self.hook = manager.hook
-        self.batched = bool(getattr(plugin, "leading_axes", False))
-
-
 class _Schedules:
     """The scheduler states of all trials, one for each history of what a scheduler was told. A call that may change a
     state is made on a copy, so that trials whose histories part later still find the state they share."""
 
     def __init__(self, subject: Subject) -> None:
-        self._hook = _Hooks(subject.scheduler).hook
+        self._hook = Hooks(subject.scheduler).hook
         self._block, self._wants, self._anticipates = subject.block, subject.confidences, subject.anticipates
         self._states: list[Any] = [self._hook.sparkwright_scheduler_start()]
         self._planned: dict[int, tuple[Any, int]] = {}
@@ -253,7 +123,7 @@ class Law:
     """The sampler on the target's table: rows of p for any history, and the exact law of what plain decoding emits."""
 
     def __init__(self, subject: Subject, prompt: Sequence[int]) -> None:
-        self.hooks = _Hooks(subject.sampler)
+        self.hooks = Hooks(subject.sampler)
         self.table, self.prompt, self.vocab = subject.target, tuple(prompt), subject.vocab
         self._states: dict[tuple[int, ...], Any] = {(): self.hooks.hook.sparkwright_sampler_start(prompt=list(prompt))}
 
@@ -321,7 +191,7 @@ class _OneKey:
         return row
 
 
-def _verify(hooks: _Hooks, draft: Draft, p: Distribution, keys: Keys | Any) -> Array:
+def _verify(hooks: Hooks, draft: Draft, p: Distribution, keys: Keys | Any) -> Array:
     """The Verdict arrays, int [N, 3 + n], on the host."""
     call = hooks.hook.sparkwright_verifier_verify
     if hooks.batched:
@@ -351,11 +221,29 @@ def _trials(draft: Draft, index: Any) -> Draft:
 
 def _groups(labels: Array) -> Iterator[tuple[Any, Array]]:
     """(label, indices) of each distinct entry, or distinct row, of labels."""
-    distinct, inverse = np.unique(labels, axis=0, return_inverse=True)
-    order = np.argsort(inverse.reshape(-1), kind="stable")
-    ends = np.cumsum(np.bincount(inverse.reshape(-1), minlength=len(distinct)))
-    for label, start, end in zip(distinct, np.concatenate([[0], ends[:-1]]), ends, strict=True):
-        yield label, order[start:end]
+    code = np.zeros(len(labels), dtype=np.int64)
+    for column in labels.reshape(len(labels), -1).T:
+        values, inverse = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * len(values) + inverse, return_inverse=True)
+    order = np.argsort(code, kind="stable")
+    for indices in np.split(order, np.cumsum(np.bincount(code))[:-1]):
+        yield labels[indices[0]], indices
+
+
+@attrs.frozen(eq=False)
+class _Group:
+    """Trials of one round that are computed together: one position, history, scheduler state and submitted depth.
+
+    trials: their numbers; anchor int32 [M]; kind [M]: which of `reports` each will give, but for what was accepted
+    """
+
+    trials: Array
+    history: tuple[int, ...]
+    anchor: mx.array
+    position: int
+    state: int
+    reports: list[RoundReport]
+    kind: Array
 
 
 class Rounds:
@@ -365,7 +253,7 @@ class Rounds:
         self.subject, self.prompt, self.horizon = subject, tuple(prompt), horizon
         self.law = Law(subject, prompt)
         self.schedules = _Schedules(subject)
-        self.verifier = _Hooks(subject.verifier)
+        self.verifier = Hooks(subject.verifier)
 
     def run(self, seeds: Array) -> Sample:
         """Rounds until every trial (seeds uint64 [N]) has emitted `horizon` tokens; the anchor is the prompt's last."""
@@ -398,72 +286,68 @@ class Rounds:
         position = len(self.prompt) - 1 + length
         subject, planned = self.subject, self.schedules.plan(state)
         if planned == 0:
-            self._plain(trials, history, anchor, position, state, RoundReport(0, 0, 0, 0, (), False))
+            nothing = [RoundReport(0, 0, 0, 0, (), False)]
+            kinds = np.zeros(len(trials), dtype=np.int64)
+            self._plain(_Group(trials, history, anchor, position, state, nothing, kinds))
             return
         keys = subject.keys(self._seeds[trials], position)
         draft = subject.drafter.draft(anchor, planned, keys.array(subject.noise, planned))
         drafted = draft.tokens.shape[-1]
-        none = np.zeros((len(trials), 0), dtype=np.float32)
         read = subject.confidences and draft.confidence is not None
-        confidence = np.array(draft.confidence) if read else none
-        for values, members in _groups(confidence) if read else [(none[0], np.arange(len(trials)))]:
+        confidence = np.array(draft.confidence) if read else np.zeros((len(trials), 0), dtype=np.float32)
+        reports: list[RoundReport] = []
+        kind = np.zeros(len(trials), dtype=np.int64)  # which report each trial will give
+        for values, members in _groups(confidence):
             told = tuple(float(c) for c in values)
-            depth = self.schedules.depth(state, told, drafted)
+            kind[members] = len(reports)
+            reports.append(RoundReport(planned, drafted, self.schedules.depth(state, told, drafted), 0, told, False))
+        depths = np.array([report.submitted for report in reports])[kind]
+        for depth, members in _groups(depths):
             index = mx.array(members.astype(np.int32))
-            report = RoundReport(planned, drafted, depth, 0, told, False)
+            group = _Group(trials[members], history, anchor[index], position, state, reports, kind[members])
             if depth == 0:
-                self._plain(trials[members], history, anchor[index], position, state, report)
+                self._plain(group)
             else:
-                block = _trials(draft, index).first(depth)
-                self._drafted(trials[members], history, anchor[index], position, state, report, block)
+                self._drafted(group, _trials(draft, index).first(int(depth)))
 
-    def _plain(
-        self, trials: Array, history: tuple[int, ...], anchor: mx.array, position: int, state: int, report: RoundReport
-    ) -> None:
-        p = self.law.rows(history, anchor, mx.zeros((len(trials), 0), dtype=mx.int32), True)
+    def _plain(self, group: _Group) -> None:
+        count = len(group.trials)
+        p = self.law.rows(group.history, group.anchor, mx.zeros((count, 0), dtype=mx.int32), True)
         self._refuse(np.array(p.flags))
-        keys = self.subject.keys(self._seeds[trials], position)
+        keys = self.subject.keys(self._seeds[group.trials], group.position)
         token = p.mode if p.mode is not None else gumbel_argmax(p.log_p, keys.array("target", 1))
-        self._sample.plain += len(trials)
-        self._emit(trials, np.array(token), np.zeros(len(trials), dtype=np.int64), state, report)
+        self._sample.plain += count
+        self._emit(group, np.array(token), np.zeros(count, dtype=np.int64))
 
-    def _drafted(
-        self,
-        trials: Array,
-        history: tuple[int, ...],
-        anchor: mx.array,
-        position: int,
-        state: int,
-        report: RoundReport,
-        block: Draft,
-    ) -> None:
-        keys = self.subject.keys(self._seeds[trials], position)
-        p = self.law.rows(history, anchor, block.tokens, False)
+    def _drafted(self, group: _Group, block: Draft) -> None:
+        keys = self.subject.keys(self._seeds[group.trials], group.position)
+        p = self.law.rows(group.history, group.anchor, block.tokens, False)
         verdict = _verify(self.verifier, block, p, keys)
         if np.any(verdict[:, 2] & INCOMPLETE):
             self._sample.redone += int(np.sum(verdict[:, 2] & INCOMPLETE != 0))
-            p = self.law.rows(history, anchor, block.tokens, True)
+            p = self.law.rows(group.history, group.anchor, block.tokens, True)
             verdict = _verify(self.verifier, block, p, keys)
         self._refuse(verdict[:, 2])
-        accepted, n = verdict[:, 0].astype(np.int64), report.submitted
+        accepted, count = verdict[:, 0].astype(np.int64), len(group.trials)
         sample = self._sample
-        sample.rounds += len(trials)
-        sample.submitted += n * len(trials)
+        sample.rounds += count
+        sample.submitted += len(block) * count
         sample.accepted += int(accepted.sum())
-        sample.empty_residuals += int(np.sum(verdict[:, 2] & 2 != 0))
-        emitted = np.concatenate([verdict[:, 3:], np.zeros((len(trials), 1), verdict.dtype)], axis=1)
-        emitted[np.arange(len(trials)), accepted] = verdict[:, 1]
-        self._emit(trials, emitted, accepted, state, report)
+        sample.empty_residuals += int(np.sum(verdict[:, 2] & EMPTY_RESIDUAL != 0))
+        emitted = np.concatenate([verdict[:, 3:], np.zeros((count, 1), verdict.dtype)], axis=1)
+        emitted[np.arange(count), accepted] = verdict[:, 1]
+        self._emit(group, emitted, accepted)
 
-    def _emit(self, trials: Array, emitted: Array, accepted: Array, state: int, report: RoundReport) -> None:
+    def _emit(self, group: _Group, emitted: Array, accepted: Array) -> None:
         """Appends emitted [M, k], of which accepted + 1 count, and tells the scheduler."""
+        trials = group.trials
         for k in range(emitted.shape[1]):
             some = np.flatnonzero(k <= accepted)
             self._tokens[trials[some], self._length[trials[some]] + k] = emitted[some, k]
         self._length[trials] += accepted + 1
-        for value in np.unique(accepted):
-            after = self.schedules.learn(state, attrs.evolve(report, accepted=int(value)))
-            self._state[trials[accepted == value]] = after
+        for (kind, value), members in _groups(np.stack([group.kind, accepted], axis=1)):
+            report = attrs.evolve(group.reports[kind], accepted=int(value))
+            self._state[trials[members]] = self.schedules.learn(group.state, report)
 
     def _refuse(self, flags: Array) -> None:
         if np.any(flags & NON_FINITE):
@@ -471,6 +355,3 @@ class Rounds:
                 f"audit of {self.subject.name}: the sampler marked a row of finite logits as not finite; expected "
                 "NON_FINITE only for NaN, +inf or a row of -inf"
             )
-
-
-Progress: TypeAlias = Callable[[str, int, int], None]
