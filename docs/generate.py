@@ -3,8 +3,8 @@
     python docs/generate.py           write
     python docs/generate.py --check   fail if what is committed differs from what would be written
 
-Everything comes from the code itself (hookspecs, Providers, option classes, click commands), so that a hook, an option or
-a flag cannot exist without being documented, nor be documented after it is gone.
+Everything comes from the code itself (hookspecs, Providers, option classes, click commands), so that a hook, an option
+or a flag cannot exist without being documented, nor be documented after it is gone.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import click
 
 from sparkwright.core import hookspecs
 from sparkwright.core.cli import COMMANDS, cli
-from sparkwright.core.config import SLOTS, TABLES, expected
+from sparkwright.core.config import SLOTS, TABLES
 from sparkwright.core.contracts import KINDS
+from sparkwright.core.convert import expected
 from sparkwright.core.plugins import GROUP, Catalogue, discover
 
 FOLDER = Path(__file__).parent / "reference"
@@ -94,10 +95,12 @@ def configuration() -> Iterator[str]:
     for slot, default in SLOTS.items():
         yield f"| `[{slot}]` | `{default}` |\n"
     yield (
-        "\nEach slot also takes `model`, a path: the target's model folder, or a drafter's own checkpoint. A relative path "
-        "starts from the folder of the file that holds it. A file may name others with `extends = [\"base.toml\"]`.\n\n"
-        "Precedence: defaults, `extends`, the file, environment (`SPARKWRIGHT_A__B=value` sets `a.b`), `--set a.b=value`, "
-        "flags, the request. `sparkwright config show --resolved` prints every value with its origin.\n"
+        "\nEach slot also takes `model`, a path: the target's model folder, or a drafter's own checkpoint. A relative "
+        "path starts from the folder of the file that holds it. A file may name others with "
+        "`extends = [\"base.toml\"]`.\n\n"
+        "Precedence: defaults, `extends`, the file, environment (`SPARKWRIGHT_A__B=value` sets `a.b`), "
+        "`--set a.b=value`, flags, the request. `sparkwright config show --resolved` prints every value "
+        "with its origin.\n"
     )
     for table, cls in TABLES.items():
         yield f"\n## `[{table}]`\n\n{inspect.getdoc(cls)}\n\n" + options_table(cls)

@@ -1,4 +1,4 @@
-"""Settings for every test: MLX's bundled BLAS (its rows are bit-equal, DESIGN section 7), no network, no user caches."""
+"""Settings for every test: MLX's bundled BLAS (its rows are bit-equal), no network, no user caches."""
 
 from __future__ import annotations
 

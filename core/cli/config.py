@@ -42,7 +42,7 @@ def show(
         table.add_column(heading, overflow="fold")
     for key in shown:
         value = values[key]
-        table.add_row(key, Text("(not set)" if value is None else repr(value)), Text(origins[key]))
+        table.add_row(Text(key), Text("(not set)" if value is None else repr(value)), Text(origins[key]))
     if shown:
         stdout.print(table)
     else:

@@ -10,9 +10,9 @@ from typing import Any
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sparkwright.core.cli.shared import config_options, json_option, print_json, read_config, stderr, warn
+from sparkwright.core.cli.shared import config_options, json_option, print_json, read_config, stderr, warn, write
 from sparkwright.core.config import Config
-from sparkwright.core.errors import OutputError, RequestError
+from sparkwright.core.errors import RequestError
 from sparkwright.core.generation import Result
 
 SLOT_FLAGS = ("drafter", "scheduler", "verifier", "sampler")
@@ -85,7 +85,7 @@ def generate(
     elif not quiet:
         warn(result.warnings[len(config.warnings) :])
         for line in summary(result):
-            stderr.print(line, style="dim", markup=False)
+            stderr.print(line, style="dim", markup=False, soft_wrap=True)
     if result.finish == "cancelled":
         ctx.exit(130)
 
@@ -143,20 +143,13 @@ def _run(stream: Any, bars: _Bars, show: bool) -> Result:
             for piece in stream:
                 bars.stop()
                 if show and piece.text:
-                    sys.stdout.write(printable(piece.text))
-                    sys.stdout.flush()
+                    write(printable(piece.text))
         except KeyboardInterrupt:
             stream.cancel()
         bars.stop()
         result: Result = stream.result
         if show:
-            try:
-                sys.stdout.write("" if result.text.endswith("\n") else "\n")
-                sys.stdout.flush()
-            except BrokenPipeError:
-                raise
-            except OSError as error:
-                raise OutputError(f"standard output cannot be written: {error.strerror}") from error
+            write("" if result.text.endswith("\n") else "\n")
         return result
 
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sparkwright.core.cli.shared import json_option, print_json, stdout
-from sparkwright.core.config import expected
 from sparkwright.core.contracts import KINDS
+from sparkwright.core.convert import expected
 from sparkwright.core.errors import PluginError, did_you_mean
 from sparkwright.core.plugins import Catalogue, Installed, discover
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from rich.console import Console
 
 from sparkwright.core.config import Config, load_config
+from sparkwright.core.errors import OutputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,8 +48,25 @@ def read_config(
 
 
 def print_json(data: Any) -> None:
-    json.dump(data, sys.stdout, ensure_ascii=False, indent=2)
-    sys.stdout.write("\n")
+    write(json.dumps(data, ensure_ascii=False, indent=2) + "\n")
+
+
+def write(text: str) -> None:
+    """Text to standard output, at once. A reader that has gone is no error here: `main` ends quietly."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except UnicodeEncodeError as error:
+        raise OutputError(
+            f"standard output takes {sys.stdout.encoding} and cannot show {error.object[error.start]!r}; "
+            "set PYTHONIOENCODING=utf-8"
+        ) from error
+    except OSError as error:
+        # What is still buffered would fail again at exit, loudly.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputError(f"standard output cannot be written: {error.strerror}") from error
 
 
 def warn(messages: tuple[str, ...] | list[str]) -> None:
