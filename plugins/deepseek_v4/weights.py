@@ -65,11 +65,13 @@ class CheckpointWeights:
         stem = name.removesuffix(".weight")
         if name not in self.checkpoint.stored and stem in self.checkpoint.stored:
             stored = self._stored(stem, "matrix")
-            made = _whole(stored) if _packed(stored) else self._linear(stored).weight
+            made = _whole(stored) if _packed(stored) else _parts(stored)["weight"]
         else:
             stored = self._stored(name, "plain")
             made = _array(stored.parts[""][0])
-        return self._done(stored, made.astype(dtype_of(dtype)))
+        made = made.astype(dtype_of(dtype))
+        self._done(stored, made)
+        return made
 
     def experts(self, prefix: str) -> ExpertBank:
         w1, w3, w2 = (self._linear(self._stored(f"{prefix}.experts.{which}", "bank")) for which in ("w1", "w3", "w2"))
@@ -84,23 +86,19 @@ class CheckpointWeights:
 
     def _linear(self, stored: Stored) -> Linear:
         assert stored.form is not None
-        if self.expand:
-            return Linear(self._done(stored, _whole(stored)))
-        parts = _parts(stored)
+        parts = {"weight": _whole(stored)} if self.expand else _parts(stored)
+        self._done(stored, *parts.values())
         made = formats.in_memory(stored.form)
-        if made.kind == "float":
-            return Linear(self._done(stored, parts["weight"]))
+        if self.expand or made.kind == "float":
+            return Linear(parts["weight"])
         mode: Mode = "affine" if made.kind == "affine" else "mxfp8" if made is formats.MXFP8 else "mxfp4"
-        for part in parts.values():
-            self._done(stored, part)
         return Linear(**parts, mode=mode, bits=made.bits, group_size=made.group)
 
-    def _done(self, stored: Stored, array: mx.array) -> mx.array:
-        mx.eval(array)
+    def _done(self, stored: Stored, *arrays: mx.array) -> None:
+        mx.eval(arrays)
+        self._read += stored.nbytes
         if self._progress is not None:
-            self._read += stored.nbytes
             self._progress(self._read)
-        return array
 
 
 def should_expand(option: str, checkpoint: Checkpoint, device: str) -> bool:
@@ -177,17 +175,14 @@ def _whole(stored: Stored) -> mx.array:
     """The matrix, or the bank, in float32, decoded one expert at a time."""
     parameter, form = stored.parameter, stored.form
     assert form is not None
-    if parameter.kind != "bank" or stored.stacked:
+    dtypes = {suffix: tensors[0].dtype for suffix, tensors in stored.parts.items()}
+    if parameter.kind != "bank":
         parts = {suffix: _numpy(tensors[0]) for suffix, tensors in stored.parts.items()}
-        dtypes = {suffix: tensors[0].dtype for suffix, tensors in stored.parts.items()}
-        if parameter.kind != "bank":
-            return mx.array(decoded(form, parts, dtypes).reshape(parameter.shape))
-        per_expert = ({suffix: part[e] for suffix, part in parts.items()} for e in range(parameter.copies))
-    else:
-        dtypes = {suffix: tensors[0].dtype for suffix, tensors in stored.parts.items()}
-        per_expert = ({suffix: _numpy(ts[e]) for suffix, ts in stored.parts.items()} for e in range(parameter.copies))
+        return mx.array(decoded(form, parts, dtypes).reshape(parameter.shape))
+    stacked = {suffix: _numpy(tensors[0]) for suffix, tensors in stored.parts.items()} if stored.stacked else {}
     out = np.empty(parameter.shape, np.float32)
-    for place, parts in zip(out, per_expert, strict=True):
+    for e, place in enumerate(out):
+        parts = {s: stacked[s][e] if stacked else _numpy(tensors[e]) for s, tensors in stored.parts.items()}
         place[...] = decoded(form, parts, dtypes)
     return mx.array(out)
 
