@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
+from sparkwright.core.errors import RequestError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Worker:
-    """A daemon thread with a queue. `close` lets the job at hand end and drops the rest."""
+    """A daemon thread with a queue. `close` lets what is already queued end and takes nothing more."""
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._closed = False
+        self._lock = threading.Lock()  # nothing may be queued behind the end: its caller would wait for ever
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -32,8 +35,6 @@ class Worker:
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
         """Queue `work`; its result or exception is the future's."""
-        if self._closed:
-            raise RuntimeError("this engine is closed")
         future: Future[R] = Future()
 
         def job() -> None:
@@ -44,15 +45,23 @@ class Worker:
             except BaseException as error:
                 future.set_exception(error)
 
-        self._jobs.put(job)
+        with self._lock:
+            if self._closed:
+                raise RequestError("this engine is closed; assemble a new one")
+            self._jobs.put(job)
         return future
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._jobs.put(None)
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._jobs.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+class _End:
+    """Behind the last thing that a job emits."""
 
 
 class Stream(Generic[T, R]):
@@ -62,18 +71,18 @@ class Stream(Generic[T, R]):
     """
 
     def __init__(self, worker: Worker, work: Callable[[Callable[[T], None], Callable[[], bool]], R]) -> None:
-        self._emitted: queue.SimpleQueue[T | Stream[T, R]] = queue.SimpleQueue()
+        self._emitted: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
         self._cancelled = cancelled = threading.Event()
-        emitted, end = self._emitted, self
+        emitted = self._emitted  # the job must not hold the stream, or a stream that is dropped would never go
 
         def job() -> R:
             return work(emitted.put, cancelled.is_set)
 
         self._future = worker.submit(job)
-        self._future.add_done_callback(lambda _: emitted.put(end))
+        self._future.add_done_callback(lambda _: emitted.put(_End()))
 
     def __iter__(self) -> Iterator[T]:
-        while not isinstance(item := self._emitted.get(), Stream):
+        while not isinstance(item := self._emitted.get(), _End):
             yield item
         self._emitted.put(item)  # a second loop ends at once
         self._future.result()
@@ -84,8 +93,11 @@ class Stream(Generic[T, R]):
         return self._future.result()
 
     def cancel(self) -> None:
+        """Ask the job to end; one that has not begun begins, sees it, and ends with a result like any other."""
         self._cancelled.set()
-        self._future.cancel()
+
+    def __del__(self) -> None:
+        self._cancelled.set()
 
     def __enter__(self) -> Stream[T, R]:
         return self
