@@ -11,14 +11,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import attrs
-import cattrs
 from attrs.validators import ge
-from cattrs.strategies import configure_union_passthrough
 
 from sparkwright.core.contracts import Kind, option
+from sparkwright.core.convert import convert
 from sparkwright.core.errors import ConfigError, PluginError, did_you_mean
 from sparkwright.core.layers import (
     Layer,
@@ -140,7 +139,7 @@ class Config:
         if table == "observers":
             return name in self.observers
         if table == "kernels":
-            return name in self.kernels.use or "auto" in self.kernels.use
+            return name in self.kernels.use or "auto" in self.kernels.use or name in self.kernel_ops.values()
         use = self.slots[table].use  # type: ignore[index]
         return use == name or (use == "auto" and self.values[key].origin != "default")
 
@@ -250,9 +249,14 @@ class _Reader:
         for key, value in self.given.items():
             first, _, rest = key.partition(".")
             name, is_table, _ = rest.partition(".")
-            if first != table or name in own or name in installed or not rest:
+            if first != table or not rest:
                 continue
-            if not is_table:
+            takes_table = name in installed or name == "ops"
+            if name in own | set(installed):
+                if bool(is_table) != takes_table:
+                    what = "a table" if takes_table else "a value"
+                    self.problems.append(f"'{key}': '{table}.{name}' is {what} ({value.origin})")
+            elif not is_table:
                 hint = did_you_mean(name, [*own, *installed])
                 if not hint and used in installed:
                     hint = f"; options of the plugin go under {table}.{used}.{name}"
@@ -286,21 +290,29 @@ class _Reader:
         hints = get_type_hints(cls)
         options = cls()
         fields = {field.name: field for field in attrs.fields(cls)}
+        good: dict[str, Any] = {}
         for name, field in fields.items():
             key = f"{table}.{name}"
             self.values[key] = Value(getattr(options, name), "default")
-            given = self._table(key) if get_origin(hints[name]) is dict else self.given.get(key)
+            given = self._table(key, hints[name]) if get_origin(hints[name]) is dict else self.given.get(key)
             if given is None:
                 continue
             try:
-                value = convert(given.value, hints[name])
-                options = attrs.evolve(options, **{name: value})
-                self.values[key] = Value(value, given.origin, given.base)
-            except (TypeError, ValueError) as error:
-                expected = str(error).splitlines()[0]
+                good[name] = convert(given.value, hints[name])
+                if field.validator is not None:
+                    field.validator(options, field, good[name])
+                self.values[key] = Value(good[name], given.origin, given.base)
+            except Exception as error:  # validators are the plugin's
+                good.pop(name, None)
+                expected = _first_line(error)
                 self.problems.append(
                     f"{key} is {given.value!r}: {expected} [{field.metadata.get('help', '')}] ({given.origin})"
                 )
+        try:  # all at once: a class may check its options against each other
+            options = attrs.evolve(options, **good)
+        except Exception as error:
+            origins = ", ".join(dict.fromkeys(self.values[f"{table}.{name}"].origin for name in good))
+            self.problems.append(f"[{table}] does not fit together: {_first_line(error)} ({origins})")
         nested = item is None and table in ("kernels", "observers")
         for key, given in self.given.items():
             if key.startswith(f"{table}.") and not nested:
@@ -309,13 +321,15 @@ class _Reader:
                     self.problems.append(f"unknown key '{key}'{did_you_mean(name, fields)} ({given.origin})")
         return options
 
-    def _table(self, key: str) -> Value | None:
+    def _table(self, key: str, hint: Any) -> Value | None:
         """The values below a key as one dict, for options that are tables (a logit bias)."""
         below = {k.removeprefix(f"{key}."): v for k, v in self.given.items() if k.startswith(f"{key}.")}
         if not below:
             return self.given.get(key)
         first = next(iter(below.values()))
-        return Value({k: v.value for k, v in below.items()}, first.origin, first.base)
+        whole = get_args(hint)[:1] == (int,)  # TOML's keys are text, also where they are numbers
+        named = {int(k) if whole and k.removeprefix("-").isdecimal() else k: v.value for k, v in below.items()}
+        return Value(named, first.origin, first.base)
 
     def _scalar(self, key: str, kind: type, default: Any) -> Any:
         given = self.given.get(key)
@@ -326,56 +340,8 @@ class _Reader:
         return default if given is None else given.value
 
 
-def _strict(kind: type, *also: type) -> Any:
-    """A structure hook that takes its own type (and `also`) and converts nothing else; bool is no number."""
-
-    def structure(value: Any, _: Any) -> Any:
-        if not isinstance(value, (kind, *also)) or (isinstance(value, bool) and kind is not bool):
-            raise TypeError
-        return kind(value)
-
-    return structure
-
-
-def _sequence(value: Any, hint: Any) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):  # text is iterable, but it is no list
-        raise TypeError
-    return tuple(_CONVERTER.structure(item, get_args(hint)[0]) for item in value)
-
-
-_CONVERTER = cattrs.Converter(forbid_extra_keys=True, detailed_validation=False)
-_CONVERTER.register_structure_hook(bool, _strict(bool))
-_CONVERTER.register_structure_hook(int, _strict(int))
-_CONVERTER.register_structure_hook(float, _strict(float, int))
-_CONVERTER.register_structure_hook(str, _strict(str))
-_CONVERTER.register_structure_hook_func(lambda hint: get_origin(hint) is tuple, _sequence)
-configure_union_passthrough(bool | int | float | str | None, _CONVERTER)
-
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "nothing"}
-
-
-def expected(hint: Any) -> str:
-    """An annotation of an option in words, for messages and for the reference."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return "one of " + ", ".join(repr(a) for a in arguments)
-    if origin is tuple:
-        return f"a list of {_WORDS.get(arguments[0], str(arguments[0]))} each"
-    if origin is dict:
-        return f"a table of {expected(arguments[1])} each"
-    if arguments:
-        return " or ".join(expected(a) for a in arguments)
-    return _WORDS.get(hint, str(hint))
-
-
-def convert(value: Any, hint: Any) -> Any:
-    """`value` as the annotated type, strictly: only int -> float, list -> tuple. TypeError says what was expected."""
-    try:
-        return _CONVERTER.structure(value, hint)
-    except Exception as error:
-        choices = [str(a) for a in get_args(hint)] if get_origin(hint) is Literal else []
-        close = did_you_mean(value, choices) if isinstance(value, str) else ""
-        raise TypeError(f"expected {expected(hint)}{close}") from error
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _plain(value: Any) -> Any:

@@ -65,7 +65,8 @@ def from_file(path: Path, _chain: tuple[Path, ...] = ()) -> list[Layer]:
     parents = [extends] if isinstance(extends, str) else extends
     if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
         raise ConfigError(f"{path}: extends is {extends!r}, expected a path or a list of paths")
-    layers = [layer for parent in parents for layer in from_file(real.parent / parent, (*_chain, real))]
+    paths = [real.parent / Path(parent).expanduser() for parent in parents]
+    layers = [layer for parent in paths for layer in from_file(parent, (*_chain, real))]
     return [*layers, from_mapping(tree, str(path), real.parent)]
 
 
@@ -93,9 +94,10 @@ def from_assignments(assignments: Iterable[str], option: str = "--set") -> Layer
 def parse(text: str) -> Any:
     """A TOML value, or the text itself when it is none (so that plugin names need no quotes)."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    return parsed["value"] if len(parsed) == 1 else text  # a second line could name more keys
 
 
 def merge(layers: Iterable[Layer]) -> Layer:

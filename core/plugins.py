@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
 import pluggy
@@ -221,11 +221,19 @@ def check_provider(provider: Any, kind: Kind) -> None:
         )
     if not attrs.has(provider.options):
         raise PluginError(f"{who}: options is {provider.options!r}, expected an attrs class")
+    try:  # a class that only fails later would take every configuration down with it
+        get_type_hints(provider.options)
+    except Exception as error:
+        raise PluginError(f"{who}: the annotations of {provider.options.__name__} cannot be read: {error}") from error
     for field in attrs.fields(provider.options):
         if field.default is attrs.NOTHING:
             raise PluginError(f"{who}: option '{field.name}' has no default; every option needs one")
         if not field.metadata.get("help"):
             raise PluginError(f"{who}: option '{field.name}' has no help text; give metadata={{'help': ...}}")
+    try:
+        provider.options()
+    except Exception as error:
+        raise PluginError(f"{who}: the defaults of its options are refused by themselves: {error}") from error
     if provider.describe is None and provider.kind not in ("kernels", "observer"):
         raise PluginError(f"{who} has no describe; its facts are needed before anything is built")
 
