@@ -6,8 +6,10 @@ same loop with a block of no drafts.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
@@ -68,8 +70,19 @@ class Host:
 
     def read(self, array: mx.array) -> list[Any]:
         self.transfers += 1
+        self.wait(array)
         values: list[Any] = array.tolist()  # type: ignore[assignment]
         return values
+
+    @staticmethod
+    def wait(*arrays: mx.array | None) -> None:
+        """Let the device finish. Graphs are lazy: what a plugin's graph raises, it raises here."""
+        import mlx.core as mx
+
+        try:
+            mx.eval([array for array in arrays if array is not None])
+        except Exception as error:
+            raise PluginError(f"the device could not compute what the plugins asked for: {error}") from error
 
 
 def generate(
@@ -103,11 +116,12 @@ def generate(
         forward = target.forward(mx.array(rows, dtype=mx.int32), state, "last" if last else "none")
         drafter.observe(drafter_state, rows, forward.taps if taps else None)
         if not last:
-            mx.eval([a for a in (forward.logits, forward.taps) if a is not None])
+            host.wait(forward.logits, forward.taps)
         parts.observers.tell("progress", what="prefill", done=start + len(rows), total=len(prompt))
-    if cancelled() or forward is None or forward.logits is None:
+    if cancelled():
         emit(stops.cancel())
     else:
+        assert forward is not None and forward.logits is not None  # a prompt has at least one token
         context = sampler.rows(sampler_state, mx.zeros((0,), dtype=mx.int32))
         keys = Keys(request.seed, request.choice, len(prompt) - 1)
         _, anchor, *_ = _decide(parts, forward.logits, context, None, keys, host)[0]
@@ -120,7 +134,7 @@ def generate(
             emit(stops.cancel())
             break
         started, before = time.perf_counter(), host.transfers
-        position = state.position
+        position = target.position(state)
         keys = Keys(request.seed, request.choice, position)
 
         # How many drafts could be verified, how many the scheduler wants, and what the drafter gives.
@@ -140,27 +154,28 @@ def generate(
         if draft is not None:
             draft = draft.first(submitted) if submitted else None
         if parts.config.engine.stage_times and draft is not None:
-            mx.eval(draft.tokens)
+            host.wait(draft.tokens)
         drafted_at = time.perf_counter()
 
         # Verify: the anchor is row 0 of the same forward that prefill used; n = 0 drafts is a plain decode.
         drafts = draft.tokens if draft is not None else mx.zeros((0,), dtype=mx.int32)
-        transaction = state.begin()
+        transaction = target.begin(state)
         try:
-            rows = mx.concatenate([mx.array([anchor], dtype=mx.int32), drafts.astype(mx.int32)])
-            forward = target.forward(rows, state, "all")
+            block = mx.concatenate([mx.array([anchor], dtype=mx.int32), drafts.astype(mx.int32)])
+            forward = target.forward(block, state, "all")
             assert forward.logits is not None
             context = sampler.rows(sampler_state, drafts)
             (accepted, token, flags, *tokens), repeated = _decide(parts, forward.logits, context, draft, keys, host)
             verified_at = time.perf_counter()
             piece = stops.keep((*tokens[:accepted], token))
         except BaseException:
-            transaction.abort()
+            with suppress(PluginError):  # the first error is the one to tell
+                target.abort(transaction)
             raise
         kept = piece.tokens
 
         # Commit the anchor and every kept token but the last; everybody learns the same rows.
-        transaction.commit(len(kept))
+        target.commit(transaction, len(kept))
         observed = (anchor, *kept[:-1])
         drafter.observe(
             drafter_state, observed, forward.taps[: len(kept)] if taps and forward.taps is not None else None
@@ -208,13 +223,29 @@ def _decide(
         if flags & NON_FINITE:
             raise NumericError(
                 f"target plugin '{parts.target.name}' gave logits that are not finite (NaN or infinity) for a row "
-                f"after position {keys.anchor}; nothing can be drawn from them. Check the checkpoint and its number format"
+                f"after position {keys.anchor}; nothing can be drawn from them. Check the checkpoint and its number "
+                "format"
             )
         if not flags & INCOMPLETE:
+            _check(parts, accepted, token, tokens)
             break
     else:
         raise PluginError(f"sampler plugin '{parts.sampler.name}' calls a row incomplete that it was asked for in full")
     return [accepted, token, flags, *tokens], full
+
+
+def _check(parts: Parts, accepted: int, token: int, drafts: list[int]) -> None:
+    """Host integers that everything after this relies on; MLX reads out of bounds without a word."""
+    size = parts.target.facts.vocab_size
+    if not 0 <= accepted <= len(drafts) or not 0 <= token < size:
+        raise PluginError(
+            f"verifier plugin '{parts.verifier.name}' accepted {accepted} of {len(drafts)} drafts and drew token "
+            f"{token}, expected 0..{len(drafts)} and a token of the vocabulary of {size}"
+        )
+    if outside := [draft for draft in drafts if not 0 <= draft < size]:
+        raise PluginError(
+            f"drafter plugin '{parts.drafter.name}' drafted token {outside[0]}, outside the vocabulary of {size}"
+        )
 
 
 class Engine:
@@ -222,6 +253,7 @@ class Engine:
 
     def __init__(self, parts: Parts, worker: Worker) -> None:
         self._parts, self._worker = parts, worker
+        self._closed, self._closing = False, threading.Lock()
 
     @property
     def config(self) -> Config:
@@ -289,6 +321,8 @@ class Engine:
         defaults, facts = self.config.generation, self._parts.target.facts
         tokens = self._tokens(prompt)
         max_tokens = defaults.max_tokens if max_tokens is None else max_tokens
+        if stop is not None and not isinstance(stop, Sequence):
+            raise RequestError(f"stop is {stop!r}, expected non-empty strings")
         stops = defaults.stop if stop is None else tuple([stop] if isinstance(stop, str) else stop)
         ignore = defaults.ignore_eos if ignore_eos is None else ignore_eos
         seed = defaults.seed if seed is None else seed
@@ -312,22 +346,41 @@ class Engine:
         return RequestInfo(tokens, max_tokens, seed, choice, stops, eos, facts.context)
 
     def _tokens(self, prompt: str | Sequence[int] | Messages) -> tuple[int, ...]:
-        text = self._parts.target.text
+        target = self._parts.target
         if isinstance(prompt, str):
-            return tuple(text.encode(prompt))
-        if all(isinstance(item, Mapping) for item in prompt):
-            return tuple(text.encode_chat(prompt)) if prompt else ()  # type: ignore[arg-type]
-        if all(isinstance(item, int) for item in prompt):
+            return tuple(target.encode(_unicode(prompt)))
+        if isinstance(prompt, Sequence) and all(isinstance(item, Mapping) for item in prompt):
+            for message in prompt:
+                for name, value in message.items():  # type: ignore[union-attr]
+                    if not isinstance(value, str):
+                        raise RequestError(f"a chat message's {name!r} is {type(value).__name__}, expected text")
+                    _unicode(value)
+            return tuple(target.encode_chat(prompt)) if prompt else ()
+        if isinstance(prompt, Sequence) and all(
+            isinstance(item, int) and not isinstance(item, bool) for item in prompt
+        ):
             return tuple(prompt)  # type: ignore[arg-type]
         raise RequestError("the prompt must be text, a list of token ids, or a list of chat messages")
 
     def close(self) -> None:
-        """Let the request at hand end, refuse more, and end the thread."""
+        """Let the requests that were accepted end, refuse more, and end the thread."""
         self._worker.close()
-        self._parts.observers.tell("engine_closed")
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._parts.observers.tell("engine_closed")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _unicode(text: str) -> str:
+    """The text; half a surrogate pair (an undecodable byte of a command line) is refused: no tokenizer takes it."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RequestError(f"the prompt is not valid text: {text[error.start]!r} at character {error.start}") from None
+    return text

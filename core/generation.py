@@ -191,6 +191,8 @@ class StopRules:
             return ""
         safe, stopped = self._scanner.push(self._detokenizer.finish())
         if stopped:
+            if self.finish in ("max_tokens", "context"):
+                self.finish = "stop"  # what was held back completes a stop string: the same rule as in `keep`
             return safe
         return safe + self._scanner.finish()
 

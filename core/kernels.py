@@ -41,7 +41,15 @@ class Kernels:
         wrap: Callable[[OpSpec, str, Op], Op] | None = None,
     ) -> None:
         self._config, self._device, self._wrap = config, site.device, wrap
-        self._ops = {op.name: op for provider in providers for op in provider.ops}
+        self._ops: dict[str, OpSpec] = {}
+        for provider in providers:
+            for op in provider.ops:
+                if self._ops.setdefault(op.name, op) != op:
+                    raise AssemblyError(
+                        f"{provider.kind} '{provider.name}' declares the op '{op.name}' as {op.reference}, another "
+                        f"plugin of this engine as {self._ops[op.name].reference}; one name must have one meaning"
+                    )
+        self._order: list[str] = []
         self._backends: dict[str, pluggy.PluginManager] = {}
         self._cache: dict[Any, Op] = {}
         self.taken: dict[str, str] = {}
@@ -71,6 +79,12 @@ class Kernels:
 
     def select(self, op: OpSpec, *, dtype: str, format: str, widths: tuple[int, ...]) -> Op:
         """The callable for an op (see contracts.SelectKernel). AssemblyError if no backend answers."""
+        if self._ops.get(op.name) != op:
+            known = ", ".join(sorted(self._ops)) or "none"
+            raise PluginError(
+                f"a plugin asked for a kernel of the op '{op.name}', which no Provider of this engine declares in its "
+                f"`ops` (declared: {known})"
+            )
         question = (op.name, dtype, format, widths)
         if question not in self._cache:
             self._cache[question] = self._ask(op, dtype, format, widths)

@@ -13,15 +13,18 @@ import pluggy
 
 from sparkwright.core import hookspecs
 from sparkwright.core.contracts import (
+    Dense,
     Distribution,
     Draft,
     DrafterFacts,
     Forward,
     Logits,
+    PointMass,
     Resources,
     RoundReport,
     SamplerFacts,
     SchedulerFacts,
+    Sparse,
     TargetFacts,
     TargetState,
     Text,
@@ -59,7 +62,7 @@ def guarded(call: Callable[..., Any], kind: str, name: str, what: str) -> Callab
             return call(*args, **kwargs)
         except SparkwrightError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(f"{kind} plugin '{name}' raised in {what}: {type(error).__name__}: {error}") from error
 
     return run
@@ -86,6 +89,9 @@ class _Role:
         return guarded(caller, self.kind, self.name, hook)
 
 
+_PROPOSALS: dict[str, type] = {"dense": Dense, "sparse": Sparse, "point": PointMass}
+
+
 class Target(_Role):
     """The model whose distribution counts. `load_target` gives one without an engine."""
 
@@ -98,6 +104,17 @@ class Target(_Role):
         self._new_state = self._bind("new_state")
         self.resources: Resources = self._bind("resources")()
         self.text: Text = self._bind("text")()
+        if self.resources is None or self.text is None:
+            missing = "resources" if self.resources is None else "text"
+            raise PluginError(f"target plugin '{name}': sparkwright_target_{missing} returned None")
+        encode, chat = self.text.encode, self.text.encode_chat
+        self.encode = guarded(encode, self.kind, name, "its tokenizer")
+        self.encode_chat = guarded(chat, self.kind, name, "its chat template")
+        # A state's own methods are the plugin's too: what they raise must say whose it is.
+        self.begin = guarded(lambda state: state.begin(), self.kind, name, "TargetState.begin")
+        self.commit = guarded(lambda transaction, m: transaction.commit(m), self.kind, name, "Transaction.commit")
+        self.abort = guarded(lambda transaction: transaction.abort(), self.kind, name, "Transaction.abort")
+        self.position = guarded(lambda state: state.position, self.kind, name, "TargetState.position")
 
     def new_state(self) -> TargetState:
         """An empty state at position 0."""
@@ -106,7 +123,16 @@ class Target(_Role):
 
     def forward(self, tokens: mx.array, state: TargetState, logits: Logits = "all") -> Forward:
         """tokens int32 [r] after what the state holds -> logits float32 [r, V] (or [1, V], or None) and taps."""
-        forward: Forward = self._forward(tokens=tokens, state=state, logits=logits)
+        forward = self._forward(tokens=tokens, state=state, logits=logits)
+        if not isinstance(forward, Forward):
+            raise PluginError(f"target plugin '{self.name}' returned {type(forward).__name__}, expected a Forward")
+        rows = {"all": tokens.shape[0], "last": 1, "none": 0}[logits]
+        shape = None if forward.logits is None else tuple(forward.logits.shape)
+        if rows and shape != (rows, self.facts.vocab_size):
+            raise PluginError(
+                f"target plugin '{self.name}' gave logits of shape {shape} for {tokens.shape[0]} tokens and "
+                f"logits = {logits!r}, expected {(rows, self.facts.vocab_size)}"
+            )
         return forward
 
 
@@ -129,6 +155,15 @@ class Drafter(_Role):
             raise PluginError(f"drafter plugin '{self.name}' returned {type(draft).__name__}, expected a Draft")
         if len(draft) > limit:
             raise PluginError(f"drafter plugin '{self.name}' gave {len(draft)} drafts, its limit was {limit}")
+        if not isinstance(draft.proposal, _PROPOSALS[self.facts.proposal]):
+            raise PluginError(
+                f"drafter plugin '{self.name}' gave a {type(draft.proposal).__name__} proposal, its facts say "
+                f"{self.facts.proposal}"
+            )
+        if draft.confidence is not None and draft.confidence.shape[-1] != len(draft):
+            raise PluginError(
+                f"drafter plugin '{self.name}' gave {draft.confidence.shape[-1]} confidences for {len(draft)} drafts"
+            )
         return draft
 
     def observe(self, state: Any, tokens: Sequence[int], taps: mx.array | None) -> None:
@@ -188,7 +223,9 @@ class Sampler(_Role):
         return self._rows(state=state, drafts=drafts)
 
     def distribution(self, logits: mx.array, context: Any, full: bool = False) -> Distribution:
-        p: Distribution = self._distribution(logits=logits, context=context, full=full)
+        p = self._distribution(logits=logits, context=context, full=full)
+        if not isinstance(p, Distribution):
+            raise PluginError(f"sampler plugin '{self.name}' returned {type(p).__name__}, expected a Distribution")
         return p
 
     def advance(self, state: Any, tokens: Sequence[int]) -> Any:
@@ -208,7 +245,14 @@ class Verifier(_Role):
         self._verify = self._bind("verify")
 
     def verify(self, draft: Draft, p: Distribution, keys: Keys) -> Verdict:
-        verdict: Verdict = self._verify(draft=draft, p=p, keys=keys)
+        verdict = self._verify(draft=draft, p=p, keys=keys)
+        if not isinstance(verdict, Verdict):
+            raise PluginError(f"verifier plugin '{self.name}' returned {type(verdict).__name__}, expected a Verdict")
+        if tuple(verdict.array.shape) != (3 + len(draft),):
+            raise PluginError(
+                f"verifier plugin '{self.name}' gave a verdict of shape {tuple(verdict.array.shape)} for {len(draft)} "
+                f"drafts, expected ({3 + len(draft)},)"
+            )
         return verdict
 
 
@@ -219,16 +263,19 @@ class Observers:
         self._watching: dict[str, pluggy.PluginManager] = {}
         self.warnings: list[str] = []
         for name, plugin in plugins:
-            manager = new_manager()
-            register(manager, plugin, "observer", name)
-            self._watching[name] = manager
+            self.add(name, plugin)
+
+    def add(self, name: str, plugin: object) -> None:
+        manager = new_manager()
+        register(manager, plugin, "observer", name)
+        self._watching[name] = manager
 
     def tell(self, hook: str, **arguments: Any) -> None:
         """Call `sparkwright_<hook>` on each observer."""
         for name, manager in list(self._watching.items()):
             try:
                 getattr(manager.hook, f"sparkwright_{hook}")(**arguments)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 del self._watching[name]
                 text = f"{type(error).__name__}: {error}"
                 self.warnings.append(
