@@ -31,7 +31,7 @@ from sparkwright.core.contracts import (
     VerifierFacts,
 )
 from sparkwright.core.engine import Engine, Parts
-from sparkwright.core.errors import AssemblyError, ModelError, PluginError
+from sparkwright.core.errors import AssemblyError, ModelError, PluginError, SparkwrightError
 from sparkwright.core.generation import SlotReport
 from sparkwright.core.hookspecs import hookimpl
 from sparkwright.core.kernels import Kernels
@@ -79,12 +79,14 @@ def assemble(
     if not isinstance(config, Config):
         config = load_config(config)
     blas.ensure_blas()
+    job = _Assembly(config, store if store is not None else WeightStore(), progress, wrap_op)
     worker = Worker("sparkwright engine")
     try:
-        job = _Assembly(config, store or WeightStore(), progress, wrap_op)
         parts: Parts = worker.submit(job.run).result()
     except BaseException:
+        job.abandoned = True  # after Ctrl-C: the next report of progress ends the loading
         worker.close()
+        job.observers.tell("engine_closed")
         raise
     return Engine(parts, worker)
 
@@ -131,10 +133,13 @@ class _Assembly:
         self.warnings: list[str] = list(config.warnings)
         self.observers = self._observers(progress)
         self.wrap = wrap
+        self.abandoned = False
         site: dict[str, Any] = {"store": store, "force": config.engine.force, "row_exact": config.engine.row_exact}
         self.site = Site(device=device_name(), progress=self._progress, **site)
 
     def _progress(self, what: str, done: int, total: int) -> None:
+        if self.abandoned:
+            raise KeyboardInterrupt
         self.observers.tell("progress", what=what, done=done, total=total)
 
     def run(self) -> Parts:
@@ -275,15 +280,23 @@ class _Assembly:
         return built
 
     def _observers(self, told: Callable[[str, int, int], None] | None) -> Observers:
-        built: list[tuple[str, object]] = [] if told is None else [("progress", _Progress(told))]
-        for name in self.config.observers:
-            provider = self.catalogue.get("observer", name, "observers.use").provider
-            build = guarded(provider.build, "observer", name, "build")
-            built.append((name, build(self.config.observer_options[name], Site())))
-        return Observers(built)
+        watching = Observers([] if told is None else [("progress", _Progress(told))])
+        try:
+            for name in self.config.observers:
+                provider = self.catalogue.get("observer", name, "observers.use").provider
+                build = guarded(provider.build, "observer", name, "build")
+                watching.add(name, build(self.config.observer_options[name], Site()))
+        except SparkwrightError:
+            watching.tell("engine_closed")  # those before the failing one may hold files
+            raise
+        return watching
 
     def _costs(self, target: TargetFacts, drafter: str) -> CostCurves | None:
-        return costs.curves_for(self.config.engine.costs, target.fingerprint, drafter, self.site.device)
+        said = self.config.values["engine.costs"]
+        setting = str(said.value)
+        if setting not in ("auto", "none") and said.base is not None:
+            setting = str(said.base / Path(setting).expanduser())  # as everywhere: from the folder of the file
+        return costs.curves_for(setting, target.fingerprint, drafter, self.site.device)
 
     def _hash(self, names: dict[Kind, str], curves: CostCurves | None) -> str:
         """What decides the text: the configuration, who fills its slots, and the frozen cost curves."""
