@@ -37,7 +37,7 @@ def _number(low: float, high: float, hint: str, open_low: bool = False) -> Calla
     def check(instance: Any, attribute: Any, value: Any) -> None:
         fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
         if not fits or value > high or value < low or (open_low and value == low):
-            left = "(" if open_low else "["
+            left = "(" if open_low or math.isinf(low) else "["
             right = f"{high:g}]" if math.isfinite(high) else "inf)"
             raise ValueError(
                 f"{attribute.name} must be a number in {left}{low:g}, {right}, not {value!r}; {hint}"
