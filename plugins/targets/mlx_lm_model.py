@@ -280,10 +280,9 @@ class Model:
 
     def embed(self, tokens: mx.array) -> mx.array:
         """tokens [n] -> what enters the first layer, [n, d], scaled as the model scales it."""
-        module = self.module if self.trunk is None else self.trunk
         with self.watch.asked(embed=True):
             try:
-                module(tokens[None])
+                self.module(tokens[None], cache=make_caches(self.module))
             except _EmbeddedError as found:
                 hidden: mx.array = found.args[0]
                 return hidden[0]
