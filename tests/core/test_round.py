@@ -1,4 +1,4 @@
-"""The round loop on toy plugins: identity with plain decoding, transactions, what drafters observe, limits, transfers."""
+"""The round loop on toy plugins: identity with plain decoding, transactions, observing, limits, transfers, repeats."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import mlx.core as mx
 import pytest
+from tests.core.engines import GREEDY, SAMPLED, V, letters, near, rounds_observer, table, toy_engine, watched
 
 from sparkwright.core.contracts import (
     INCOMPLETE,
@@ -25,7 +26,6 @@ from sparkwright.core.contracts import (
 from sparkwright.core.engine import Host
 from sparkwright.core.hookspecs import hookimpl
 from sparkwright.core.testing import toys
-from tests.core.engines import GREEDY, SAMPLED, V, letters, near, rounds_observer, table, toy_engine, watched
 
 PROMPTS = ["a", "abc", "kjihgfedcba", "abababababab", "hh", "cdefghcdefgh"]
 DRAFTERS = ["table", "lookup", "random"]
@@ -190,9 +190,7 @@ def test_the_targets_context_is_filled_and_never_overrun() -> None:
 
     for drafter, context in itertools.product(("none", "random", "table"), range(4, 16)):
         positions.clear()
-        target, _ = watched(
-            toys.markov_target(table(), context=context), lambda made: Watching(made.table, made.taps)
-        )
+        target, _ = watched(toys.markov_target(table(), context=context), lambda made: Watching(made.table, made.taps))
         with toy_engine({"drafter": {"use": drafter}}, target) as engine:
             result = engine.complete("abc", max_tokens=100)
         assert result.finish == "context"
@@ -318,15 +316,32 @@ def test_a_scheduler_that_submits_nothing_gets_plain_decoding() -> None:
 
 
 @attrs.define(eq=False)
-class Shortcut(toys.PlainSampler):
+class Shortcut:
     """Says that its first answer did not suffice, whatever it was; and that answer is wrong."""
 
+    plain: toys.PlainSampler = attrs.field(factory=toys.PlainSampler)
     calls: list[bool] = attrs.field(factory=list)
+
+    @hookimpl
+    def sparkwright_sampler_start(self) -> None:
+        return None
+
+    @hookimpl
+    def sparkwright_sampler_rows(self) -> None:
+        return None
+
+    @hookimpl
+    def sparkwright_sampler_advance(self) -> None:
+        return None
+
+    @hookimpl
+    def sparkwright_sampler_shape(self, logits: mx.array) -> mx.array:
+        return logits
 
     @hookimpl
     def sparkwright_sampler_distribution(self, logits: mx.array, full: bool) -> Distribution:
         self.calls.append(full)
-        p = super().sparkwright_sampler_distribution(logits if full else -logits)
+        p = self.plain.sparkwright_sampler_distribution(logits if full else -logits)
         return p if full else attrs.evolve(p, flags=mx.full(p.flags.shape, INCOMPLETE, dtype=mx.int32))
 
 
