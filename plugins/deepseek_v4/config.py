@@ -154,8 +154,8 @@ def _refuse_relatives(raw: Mapping[str, Any], where: str) -> None:
     if raw.get("num_nextn_predict_layers") and not _has_dspark(raw):
         raise ModelError(
             f"{where}: 'num_nextn_predict_layers' is {raw['num_nextn_predict_layers']} and there are no 'dspark_*' "
-            f"keys: this is a preview release with a NextN head, which is not supported; use a DSpark release (0731, 0813, "
-            f"-DSpark), or remove the key if the mtp.* tensors were dropped"
+            f"keys: this is a preview release with a NextN head, which is not supported; use a DSpark release (0731, "
+            f"0813, -DSpark), or remove the key if the mtp.* tensors were dropped"
         )
     for key, expected in (
         ("scoring_func", "sqrtsoftplus"),

@@ -34,6 +34,7 @@ def probe_rows(model: Model) -> None:
         row = mx.argmax(differs).item()
         worst = mx.abs(together - alone).max().item()
         raise AssemblyError(
-            f"engine.row_exact: the target's row {row} differs between a block and a single token (by up to {worst:.1e}), "
-            "so a kernel depends on its neighbours' rows; use kernels.use = ['unfused'], or engine.row_exact = false"
+            f"engine.row_exact: the target's row {row} differs between a block and a single token (by up to "
+            f"{worst:.1e}), so a kernel depends on its neighbours' rows; use kernels.use = ['unfused'], or switch "
+            "engine.row_exact off"
         )

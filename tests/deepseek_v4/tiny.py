@@ -74,6 +74,7 @@ PRO_LIKE = TINY_A | {
     "sliding_window": 24,
     "index_topk": 12,
     "swiglu_limit": 1.0,
+    "hc_sinkhorn_iters": 12,
 }
 """Starts with ratio 128 as Pro does; other head and group counts; a SwiGLU limit that clamps."""
 
@@ -86,6 +87,7 @@ ONE_BLOCK = TINY_A | {
     "head_dim": 16,
     "rope_scaling": None,
     "hc_mult": 2,
+    "hc_sinkhorn_iters": 4,
 }
 """Window, ratio 4, ratio 128 and the indexer's top-k (32 rows against 31) all turn within the block at 124 .. 131."""
 
@@ -97,6 +99,7 @@ MANY_HEADS = TINY_A | {
     "index_topk": 5,
     "index_head_dim": 32,
     "num_experts_per_tok": 4,
+    "hc_sinkhorn_iters": 8,
 }
 """24 and more index heads, top-k crossed early, no hash layers."""
 
@@ -109,6 +112,7 @@ MID_K = TINY_A | {
     "num_attention_heads": 2,
     "head_dim": 16,
     "max_position_embeddings": 8192,
+    "hc_sinkhorn_iters": 3,
 }
 """The released top-k: crosses 512 and 1,024 visible rows at 2,048 and 4,096 tokens (spec 16.3)."""
 

@@ -51,7 +51,8 @@ class Sizes:
 
 def rms(x: Array, weight: Array | None = None, eps: float = 1e-6) -> Array:
     y = x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
-    return y if weight is None else y * weight
+    scaled: Array = y if weight is None else y * weight
+    return scaled
 
 
 def sigmoid(x: Array) -> Array:
@@ -61,7 +62,8 @@ def sigmoid(x: Array) -> Array:
 def softmax(x: Array, axis: int = -1) -> Array:
     top = np.max(x, axis=axis, keepdims=True)
     e = np.exp(x - np.where(np.isfinite(top), top, 0))
-    return e / e.sum(axis=axis, keepdims=True)
+    share: Array = e / e.sum(axis=axis, keepdims=True)
+    return share
 
 
 def frequencies(size: Sizes, compressed: bool) -> Array:
@@ -114,7 +116,8 @@ def hyper_coefficients(streams: Array, W: Weights, name: str, size: Sizes) -> tu
 
 
 def hyper_expand(y: Array, streams: Array, post: Array, comb: Array) -> Array:
-    return post[:, :, None] * y[:, None, :] + np.einsum("sjk,sjd->skd", comb, streams)
+    kept: Array = np.einsum("sjk,sjd->skd", comb, streams)
+    return post[:, :, None] * y[:, None, :] + kept
 
 
 def hyper_head(streams: Array, W: Weights, prefix: str, size: Sizes) -> Array:
