@@ -91,12 +91,11 @@ class Catalogue:
 
     def with_providers(self, *providers: Provider, distribution: str = "(in this process)") -> Catalogue:
         """This catalogue and more providers, which replace those of the same kind and name (tests, notebooks)."""
-        added = tuple(Installed(p, p.name, distribution, "") for p in providers)
+        added = {(p.kind, p.name): Installed(p, p.name, distribution, "") for p in providers}
         for provider in providers:
             check_provider(provider, provider.kind)
-        taken = {(p.kind, p.name) for p in providers}
-        kept = tuple(i for i in self.installed if (i.provider.kind, i.provider.name) not in taken)
-        return Catalogue(kept + added, self.unusable)
+        kept = tuple(i for i in self.installed if (i.provider.kind, i.provider.name) not in added)
+        return Catalogue(kept + tuple(added.values()), self.unusable)
 
 
 def discover(
