@@ -30,7 +30,7 @@ from sparkwright.plugins.deepseek_v4.formats import FP8_BLOCK, Form, in_memory
 from sparkwright.plugins.deepseek_v4.headers import INDEX, Tensor, read_file, read_into, read_json, some
 from sparkwright.plugins.deepseek_v4.memory import GIB
 from sparkwright.plugins.deepseek_v4.recipe import Move, Recipe, Shard, plan
-from sparkwright.plugins.deepseek_v4.weights import NUMPY, decoded
+from sparkwright.plugins.deepseek_v4.weights import NUMPY, widened
 
 SLICE = 1 << 23
 """Values converted at once: 32 MiB in float32."""
@@ -255,23 +255,24 @@ def _read_rows(tensor: Tensor, first: int, count: int) -> NDArray[Any]:
 
 
 def _converted(stored: Stored, parts: Mapping[str, NDArray[Any]], form: Form) -> dict[str, NDArray[Any]]:
-    here = stored.form
-    assert here is not None
-    if form == in_memory(here):
-        if here.kind == "fp8":
-            weight, scales = formats.fp8_to_mx(parts["weight"], parts["scale"])
-            return {"weight": weight, "scales": scales}
-        if here.kind == "fp4":
-            weight, scales = formats.fp4_to_mx(parts["weight"], parts["scale"])
-            return {"weight": weight, "scales": scales}
+    """The rows in the form they get; moved where that is the form they have in memory."""
+    assert stored.form is not None
+    here = in_memory(stored.form)
+    if stored.form.kind in ("fp8", "fp4"):
+        move = formats.fp8_to_mx if stored.form.kind == "fp8" else formats.fp4_to_mx
+        weight, scales = move(parts["weight"], parts["scale"])
+        parts = {"weight": weight, "scales": scales}
+    if form == here:
         return dict(parts)
-    dtypes = {suffix: tensors[0].dtype for suffix, tensors in stored.parts.items()}
     # bfloat16 holds every FP8 and FP4 value times a power of two exactly; scales come out in it, as MLX's tools do.
-    values = mx.array(decoded(here, parts, dtypes)).astype(mx.bfloat16)
+    if here.kind == "mx":
+        codes, powers = mx.array(parts["weight"]), mx.array(parts["scales"])
+        values = mx.dequantize(codes, powers, group_size=here.group, bits=here.bits, mode=here.name, dtype=mx.bfloat16)
+    else:
+        values = mx.array(widened(parts["weight"], stored.parts["weight"][0].dtype)).astype(mx.bfloat16)
     if form.kind == "float":
         return {"weight": np.array(values.view(mx.uint16))}
-    mode = {"mxfp4": "mxfp4", "mxfp8": "mxfp8"}.get(form.name, "affine")
-    made = mx.quantize(values, group_size=form.group, bits=form.bits, mode=mode)
+    made = mx.quantize(values, group_size=form.group, bits=form.bits, mode=form.name if form.kind == "mx" else "affine")
     out = {}
     for suffix, array in zip(("weight", "scales", "biases"), made, strict=False):
         out[suffix] = np.array(array.view(mx.uint16) if array.dtype == mx.bfloat16 else array)

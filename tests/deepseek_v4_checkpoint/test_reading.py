@@ -15,7 +15,7 @@ from tests.deepseek_v4_checkpoint.tinyq import Oracle
 from sparkwright.core.errors import ModelError
 from sparkwright.plugins.deepseek_v4 import memory
 from sparkwright.plugins.deepseek_v4.checkpoint import Checkpoint, open_checkpoint
-from sparkwright.plugins.deepseek_v4.linear import Linear
+from sparkwright.plugins.deepseek_v4.linear import ExpertBank, Linear
 from sparkwright.plugins.deepseek_v4.weights import CheckpointWeights, should_expand
 
 WITHOUT_DRAFTER = {k: v for k, v in tinyq.CONFIG.items() if not k.startswith(("dspark", "num_nextn"))}
@@ -49,6 +49,7 @@ def assert_reads(checkpoint: Checkpoint, exact: Oracle, expand: bool, rounding: 
     """Everything the contract asks for is there with the oracle's values; returns the matrices."""
     weights = CheckpointWeights(checkpoint, expand=expand)
     linears: dict[str, Linear] = {}
+    banks: dict[str, ExpertBank] = {}
     for name, stored in checkpoint.stored.items():
         kind = stored.parameter.kind
         if kind == "plain":
@@ -59,7 +60,9 @@ def assert_reads(checkpoint: Checkpoint, exact: Oracle, expand: bool, rounding: 
             linears[name] = weights.linear(name)
         else:
             prefix, _, which = name.partition(".experts.")
-            linears[name] = getattr(weights.experts(prefix), which)
+            if prefix not in banks:
+                banks[prefix] = weights.experts(prefix)
+            linears[name] = getattr(banks[prefix], which)
         found, wanted = values(linears[name]), exact[f"{name}.weight"]
         assert found.shape == wanted.shape, name
         assert np.abs(found - wanted).max() <= rounding * np.abs(wanted).max(), name
