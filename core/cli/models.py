@@ -1,8 +1,8 @@
 """`sparkwright models`: what a checkpoint is, and its conversion for MLX.
 
-Knows no model family. A target's Provider names its tools ("package.module:function"), and a command calls them:
-`claims(path) -> bool`, `inspect(path, device) -> dict` from headers alone, `convert(source, destination, options,
-progress) -> dict`.
+Knows no model family. A target's Provider names its tools ("package.module:function"), and a command calls those of
+the target that recognises the checkpoint best: `inspect(path, device) -> dict`, from headers alone, and
+`convert(source, destination, options, progress) -> dict`.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def _tool(ctx: click.Context, what: str, path: Path, name: str | None) -> Callab
         raise ModelError(
             f"{path}: {'not a directory' if path.exists() else 'no such directory'}; expected a model directory"
         )
-    for provider in able:
-        if "claims" in provider.tools and _resolve(provider, "claims")(path):
-            return _resolve(provider, what)
+    sure = [0 if provider.recognises is None else provider.recognises(path) for provider in able]
+    if max(sure) > 0:
+        return _resolve(able[sure.index(max(sure))], what)
     known = ", ".join(provider.name for provider in able)
     raise ModelError(
         f"{path}: config.json is missing, or names a model that no target can {what} (those that can: {known}); "

@@ -16,7 +16,7 @@ from sparkwright.plugins.deepseek_v4.contract import Stored, expected
 from sparkwright.plugins.deepseek_v4.formats import in_memory
 
 _HERE = "sparkwright.plugins.deepseek_v4.tools"
-TOOLS: Mapping[str, str] = {name: f"{_HERE}:{name}" for name in ("claims", "inspect", "convert")}
+TOOLS: Mapping[str, str] = {name: f"{_HERE}:{name}" for name in ("inspect", "convert")}
 
 
 def claims(path: Path) -> bool:

@@ -15,10 +15,10 @@ from sparkwright.core.cli import models as command
 from sparkwright.core.contracts import Provider, TargetFacts
 from sparkwright.core.errors import ModelError, PluginError, SparkwrightError
 from sparkwright.core.plugins import Catalogue
-from sparkwright.plugins.deepseek_v4.tools import TOOLS
+from sparkwright.plugins.deepseek_v4.tools import TOOLS, claims
 
 
-def provider(name: str, tools: dict[str, str]) -> Provider:
+def provider(name: str, tools: dict[str, str], sure: int) -> Provider:
     facts = TargetFacts(vocab_size=1, context=1, hidden=1, layers=1, eos=(), model_type="x", rollback=None)
     return Provider(
         kind="target",
@@ -27,13 +27,15 @@ def provider(name: str, tools: dict[str, str]) -> Provider:
         build=lambda options, site: object(),
         describe=lambda options, site: facts,
         tools=tools,
+        recognises=lambda path: sure if claims(path) else 0,
     )
 
 
 @pytest.fixture(autouse=True)
 def catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = {"deepseek_v4": dict(TOOLS), "bare": {}, "bad": {"inspect": "no:no"}}
-    there = Catalogue().with_providers(*(provider(name, offered) for name, offered in tools.items()))
+    there = Catalogue().with_providers(
+        provider("bare", {}, 2), provider("bad", {"inspect": "no:no"}, 1), provider("deepseek_v4", dict(TOOLS), 2)
+    )
     monkeypatch.setattr(command, "discover", lambda strict=False: there)
 
 
