@@ -18,6 +18,9 @@ Array: TypeAlias = np.ndarray[Any, Any]
 SMALLEST_CELL = 20.0
 """Cells are pooled until each expects this many counts, where the chi-square approximation is good at small alphas."""
 
+NEARLY_NORMAL = 5000.0
+"""Noncentralities beyond this are taken as normal."""
+
 # --------------------------------------------------------------------------------------------------------------
 # Chi-square distributions
 # --------------------------------------------------------------------------------------------------------------
@@ -66,10 +69,13 @@ def chi2_critical(alpha: float, df: float) -> float:
 
 
 def noncentral_tail(x: float, df: float, noncentrality: float) -> float:
-    """P(noncentral chi-square > x), as a Poisson mixture of central ones with df, df + 2, df + 4, ... degrees."""
+    """P(noncentral chi-square > x), as a Poisson mixture of central ones with df, df + 2, df + 4, ... degrees; far out,
+    where no audit decides anything, by its mean and variance."""
     half = noncentrality / 2
     if half <= 0 or x <= 0:
         return chi2_tail(x, df)
+    if noncentrality > NEARLY_NORMAL:
+        return 0.5 * math.erfc((x - df - noncentrality) / math.sqrt(4 * (df + 2 * noncentrality)))
     spread = 12 * math.sqrt(half) + 30
     first = max(0, int(half - spread))
     a, y = df / 2 + first, x / 2

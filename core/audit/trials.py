@@ -232,17 +232,17 @@ def _groups(labels: Array) -> Iterator[tuple[Any, Array]]:
 
 @attrs.frozen(eq=False)
 class _Group:
-    """Trials of one round that are computed together: one position, history, scheduler state and submitted depth.
+    """Trials of one round that are computed together: one position, history and submitted depth.
 
-    trials: their numbers; anchor int32 [M]; kind [M]: which of `reports` each will give, but for what was accepted
+    trials: their numbers; anchor int32 [M]; kind [M]: which of `reports` (scheduler state, report) each will give, but
+    for what was accepted
     """
 
     trials: Array
     history: tuple[int, ...]
     anchor: mx.array
     position: int
-    state: int
-    reports: list[RoundReport]
+    reports: list[tuple[int, RoundReport]]
     kind: Array
 
 
@@ -269,42 +269,43 @@ class Rounds:
                 break
             # All of these are read at the round's start; the groups do not overlap.
             length, state = self._length[active], self._state[active]
-            history = self._tokens[active, : self.horizon] if self.law.remembers else np.zeros((len(active), 0))
-            labels = np.concatenate([length[:, None], state[:, None], history], axis=1).astype(np.int64)
-            if not self.law.remembers:
-                labels = labels[:, :2]
+            distinct, inverse = np.unique(state, return_inverse=True)
+            plan = np.array([self.schedules.plan(int(s)) for s in distinct])[inverse]
+            history = self._tokens[active, : self.horizon if self.law.remembers else 0]
+            labels = np.concatenate([length[:, None], plan[:, None], history], axis=1)
             for label, members in _groups(labels):
                 self._round(active[members], int(label[0]), int(label[1]))
         self._sample.tokens = self._tokens[:, : self.horizon]
         return self._sample
 
-    def _round(self, trials: Array, length: int, state: int) -> None:
-        """One round of trials with one position, one scheduler state and, if the sampler remembers, one history."""
+    def _round(self, trials: Array, length: int, planned: int) -> None:
+        """One round of trials with one position, one plan and, if the sampler remembers, one history."""
         history = tuple(int(t) for t in self._tokens[trials[0], :length]) if self.law.remembers else ()
         anchor_np = self._tokens[trials, length - 1] if length else np.full(len(trials), self.prompt[-1], np.int32)
         anchor = mx.array(anchor_np)
         position = len(self.prompt) - 1 + length
-        subject, planned = self.subject, self.schedules.plan(state)
+        subject, states = self.subject, self._state[trials]
         if planned == 0:
-            nothing = [RoundReport(0, 0, 0, 0, (), False)]
-            kinds = np.zeros(len(trials), dtype=np.int64)
-            self._plain(_Group(trials, history, anchor, position, state, nothing, kinds))
+            distinct, kind = np.unique(states, return_inverse=True)
+            nothing = [(int(state), RoundReport(0, 0, 0, 0, (), False)) for state in distinct]
+            self._plain(_Group(trials, history, anchor, position, nothing, kind))
             return
         keys = subject.keys(self._seeds[trials], position)
         draft = subject.drafter.draft(anchor, planned, keys.array(subject.noise, planned))
         drafted = draft.tokens.shape[-1]
         read = subject.confidences and draft.confidence is not None
         confidence = np.array(draft.confidence) if read else np.zeros((len(trials), 0), dtype=np.float32)
-        reports: list[RoundReport] = []
+        reports: list[tuple[int, RoundReport]] = []
         kind = np.zeros(len(trials), dtype=np.int64)  # which report each trial will give
-        for values, members in _groups(confidence):
-            told = tuple(float(c) for c in values)
+        for values, members in _groups(np.concatenate([states[:, None], confidence], axis=1)):
+            state, told = int(values[0]), tuple(float(c) for c in values[1:])
             kind[members] = len(reports)
-            reports.append(RoundReport(planned, drafted, self.schedules.depth(state, told, drafted), 0, told, False))
-        depths = np.array([report.submitted for report in reports])[kind]
+            depth = self.schedules.depth(state, told, drafted)
+            reports.append((state, RoundReport(planned, drafted, depth, 0, told, False)))
+        depths = np.array([report.submitted for _, report in reports])[kind]
         for depth, members in _groups(depths):
             index = mx.array(members.astype(np.int32))
-            group = _Group(trials[members], history, anchor[index], position, state, reports, kind[members])
+            group = _Group(trials[members], history, anchor[index], position, reports, kind[members])
             if depth == 0:
                 self._plain(group)
             else:
@@ -346,8 +347,9 @@ class Rounds:
             self._tokens[trials[some], self._length[trials[some]] + k] = emitted[some, k]
         self._length[trials] += accepted + 1
         for (kind, value), members in _groups(np.stack([group.kind, accepted], axis=1)):
-            report = attrs.evolve(group.reports[kind], accepted=int(value))
-            self._state[trials[members]] = self.schedules.learn(group.state, report)
+            state, report = group.reports[kind]
+            report = attrs.evolve(report, accepted=int(value))
+            self._state[trials[members]] = self.schedules.learn(state, report)
 
     def _refuse(self, flags: Array) -> None:
         if np.any(flags & NON_FINITE):
