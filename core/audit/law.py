@@ -28,7 +28,8 @@ from sparkwright.core.audit.statistics import (
 )
 from sparkwright.core.audit.subjects import Subject
 from sparkwright.core.audit.trials import Rounds, Sample
-from sparkwright.core.contracts import Promise
+from sparkwright.core.contracts import Promise, RoundReport
+from sparkwright.core.hookspecs import hookimpl
 
 TRIALS = 300_000
 ALPHA = 1e-4
@@ -44,6 +45,8 @@ class LawResult:
     failed:          names of the tests whose adjusted p-value is below alpha; empty is a pass
     variation_bound: at 99 %, the total variation between the emitted joint law and the exact one is below this
     smallest_bias:   any bias of the joint law with at least this total variation fails with probability 0.99
+    identical:       trials whose tokens are plain decoding's for the same seed; None where only the law is promised.
+                     Rows of these models do not round differently by how many there are, so ties are no excuse
     tau:             mean accepted length over rounds that verified drafts, NaN if none did
     """
 
@@ -55,6 +58,7 @@ class LawResult:
     tests: tuple[Test, ...]
     variation_bound: float
     smallest_bias: float
+    identical: int | None
     tau: float
     rounds: int
     plain_rounds: int
@@ -65,7 +69,9 @@ class LawResult:
 
     @property
     def failed(self) -> tuple[str, ...]:
-        return tuple(test.name for test in self.tests if test.adjusted < self.alpha)
+        names = tuple(test.name for test in self.tests if test.adjusted < self.alpha)
+        differs = self.identical is not None and self.identical < self.trials
+        return (*names, "plain decoding's tokens") if differs else names
 
     @property
     def passed(self) -> bool:
@@ -118,6 +124,9 @@ def audit_law(
     law = Rounds(subject, prompt, horizon).law.joint(horizon)
     tests = holm(list(tests_of(counts, law)))
     joint = tests[0]
+    identical = None
+    if subject.promise in ("identity", "identity-up-to-ties"):
+        identical = _identical(subject, trials, seed, prompt, horizon)
     return LawResult(
         subject=subject.name,
         promise=subject.promise,
@@ -127,6 +136,7 @@ def audit_law(
         tests=tests,
         variation_bound=variation_bound(joint),
         smallest_bias=smallest_bias(joint.samples, joint.df, alpha / len(tests)),
+        identical=identical,
         tau=sample.tau,
         rounds=sample.rounds,
         plain_rounds=sample.plain,
@@ -149,19 +159,51 @@ def count(
     """int64 [V] * horizon: how often each first tokens came, and the sums of all rounds (its tokens are left empty)."""
     rounds = Rounds(subject, prompt, horizon)
     counts = np.zeros((subject.vocab,) * horizon, dtype=np.int64)
-    total = Sample(np.zeros((0, horizon), dtype=np.int32))
+    total = Sample(np.zeros((0, horizon), dtype=np.int32), np.zeros(subject.block + 1, dtype=np.int64))
     for start in range(0, trials, BATCH):
         size = min(BATCH, trials - start)
-        # 2^40 trials apart, so that audits with neighbouring seeds share no trial
-        seeds = np.arange(start, start + size, dtype=np.uint64) + np.uint64(seed << 40)
-        sample = rounds.run(seeds)
+        sample = rounds.run(_seeds(seed, start, size))
         flat = np.ravel_multi_index(tuple(sample.tokens.T), counts.shape)
         counts += np.bincount(flat, minlength=counts.size).reshape(counts.shape)
-        for field in ("rounds", "plain", "submitted", "accepted", "empty_residuals", "redone"):
+        for field in ("lengths", "rounds", "plain", "submitted", "accepted", "empty_residuals", "redone"):
             setattr(total, field, getattr(total, field) + getattr(sample, field))
         if progress is not None:
             progress("trials", start + size, trials)
     return counts, total
+
+
+def _seeds(seed: int, start: int, size: int) -> Array:
+    """uint64 [size]; audits with neighbouring seeds are 2^40 trials apart, and share none."""
+    return np.arange(start, start + size, dtype=np.uint64) + np.uint64(seed << 40)
+
+
+@attrs.define(eq=False)
+class _Never:
+    """The scheduler of plain decoding."""
+
+    @hookimpl
+    def sparkwright_scheduler_start(self) -> str:
+        return "plain"
+
+    @hookimpl
+    def sparkwright_scheduler_plan(self, state: str, limit: int) -> int:
+        return 0
+
+    @hookimpl
+    def sparkwright_scheduler_learn(self, state: str, report: RoundReport) -> None:
+        return None
+
+
+def _identical(subject: Subject, trials: int, seed: int, prompt: Sequence[int], horizon: int) -> int:
+    """How many trials emit what plain decoding emits with their seed."""
+    speculative, plain = (
+        Rounds(one, prompt, horizon) for one in (subject, attrs.evolve(subject, scheduler=_Never(), confidences=False))
+    )
+    same = 0
+    for start in range(0, trials, BATCH):
+        seeds = _seeds(seed, start, min(BATCH, trials - start))
+        same += int((speculative.run(seeds).tokens == plain.run(seeds).tokens).all(axis=1).sum())
+    return same
 
 
 def tests_of(counts: Array, law: Array) -> Iterator[Test]:

@@ -48,9 +48,11 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Sample:
-    """tokens int32 [N, horizon]: the first tokens after the prompt. The rest are sums over rounds that drafted."""
+    """tokens int32 [N, horizon]: the first tokens after the prompt; lengths int64 [block + 1]: rounds by accepted
+    drafts. The rest are sums over rounds that drafted (plain: rounds that did not)."""
 
     tokens: Array
+    lengths: Array
     rounds: int = 0
     plain: int = 0
     submitted: int = 0
@@ -262,7 +264,7 @@ class Rounds:
         self._length = np.zeros(count, dtype=np.int64)
         self._state = np.zeros(count, dtype=np.int64)
         self._seeds = seeds
-        self._sample = Sample(self._tokens)
+        self._sample = Sample(self._tokens, np.zeros(self.subject.block + 1, dtype=np.int64))
         while True:
             active = np.flatnonzero(self._length < self.horizon)
             if not len(active):
@@ -334,6 +336,7 @@ class Rounds:
         sample.rounds += count
         sample.submitted += len(block) * count
         sample.accepted += int(accepted.sum())
+        sample.lengths += np.bincount(accepted, minlength=len(sample.lengths))
         sample.empty_residuals += int(np.sum(verdict[:, 2] & EMPTY_RESIDUAL != 0))
         emitted = np.concatenate([verdict[:, 3:], np.zeros((count, 1), verdict.dtype)], axis=1)
         emitted[np.arange(count), accepted] = verdict[:, 1]
