@@ -158,6 +158,11 @@ def trims(cache: Any) -> bool:
 def refuse_unknown(caches: Sequence[Any], model_type: str) -> None:
     """AssemblyError naming the first cache whose rows cannot be taken back."""
     for cache in leaves(caches):
+        if getattr(cache, "keep", 0):
+            raise AssemblyError(
+                f"target mlx_lm: a {model_type} layer keeps its past in a {type(cache).__name__} that keeps its first "
+                f"{cache.keep} rows; it shows other rows to one query than to several, so verifying is not decoding"
+            )
         if not trims(cache):
             try:
                 _copied(vars(cache) if hasattr(cache, "__dict__") else cache)

@@ -116,17 +116,22 @@ def test_a_config_that_does_not_fit_the_weights(directory: Path, change: dict[st
 def test_a_layer_cache_that_cannot_be_taken_back_is_refused_by_name(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain: Any = kinds.KVCache
+    class GrowingMemory:
+        offset = 0
 
-    class GrowingMemory(plain):
         def __init__(self) -> None:
-            super().__init__()
             self.journal = iter(())
 
     monkeypatch.setattr("mlx_lm.models.llama.KVCache", GrowingMemory)
     message = refusal(directory, AssemblyError)
     assert "GrowingMemory" in message
     assert "iterator" in message
+
+
+def test_a_ring_that_keeps_first_rows_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rings: Any = kinds.RotatingKVCache
+    monkeypatch.setattr("mlx_lm.models.llama.KVCache", lambda: rings(12, keep=2))
+    assert "RotatingKVCache that keeps its first 2 rows" in refusal(directory, AssemblyError)
 
 
 def test_unknown_taps(directory: Path) -> None:

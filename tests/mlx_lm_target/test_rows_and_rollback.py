@@ -9,14 +9,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_lm.models import cache as kinds
 from tests.mlx_lm_target.tiny import VOCABULARY
 
 from sparkwright.core.contracts import TargetState
 from sparkwright.plugins.targets.mlx_lm import MlxLmTarget
+from sparkwright.plugins.targets.mlx_lm_state import WindowCache
 
 ATTENTION = ["llama", "qwen3", "gemma2", "windowed", "gemma3"]
 TargetOf = Callable[[str], MlxLmTarget]
@@ -162,6 +165,57 @@ def test_states_of_one_target_are_independent(target_of: TargetOf) -> None:
         got.append(forward(target, a, [t])[0])
         forward(target, b, [other])
     np.testing.assert_array_equal(np.concatenate(got), decoded(target, ids)[0])
+
+
+def test_windows_give_equal_rows_long_after_they_have_filled(target_of: TargetOf) -> None:
+    target = target_of("gemma3")
+    ids = tokens(230)
+    expected = decoded(target, ids)
+    state = target.sparkwright_target_new_state()
+    cuts = [0, 100, *range(103, 230, 7), 230]
+    rows = [forward(target, state, ids[a:b])[0] for a, b in pairwise(cuts)]
+    np.testing.assert_array_equal(np.concatenate(rows), expected[0])
+
+
+def test_a_window_that_moves_while_a_transaction_is_open_keeps_what_a_rollback_needs(
+    target_of: TargetOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WindowCache, "STEP", 4)
+    monkeypatch.setattr(WindowCache, "ALIGN", 2)
+    target = target_of("windowed")
+    ids, after = tokens(60), tokens(3, seed=5)
+    for kept in range(0, 41, 3):
+        state = target.sparkwright_target_new_state()
+        forward(target, state, ids[:20])
+        transaction = state.begin()
+        for a, b in pairwise([20, 24, 25, 33, 34, 42, 50, 60]):
+            forward(target, state, ids[a:b])
+        transaction.commit(kept)
+        expected = last_of_one_forward(target, ids[: 20 + kept] + after, 3)
+        same(forward(target, state, after), expected, exact=False)
+
+
+@pytest.mark.parametrize("prompt", [2, 9, 30])
+def test_a_ring_that_is_snapshot_is_put_back_although_it_is_written_in_place(
+    target_of: TargetOf, monkeypatch: pytest.MonkeyPatch, prompt: int
+) -> None:
+    target = target_of("llama")
+    rings: Any = type("Ring", (kinds.RotatingKVCache,), {})  # a kind that the target does not know
+    monkeypatch.setattr(type(target.model.module), "make_cache", lambda self: [rings(12) for _ in range(4)])
+    ids, after = tokens(prompt + 5), tokens(2, seed=5)
+    for kept in range(6):
+        states = [target.sparkwright_target_new_state() for _ in range(2)]
+        for state in states:
+            forward(target, state, ids[:prompt])
+            forward(target, state, [7])
+        transaction = states[0].begin()
+        for t in ids[prompt:]:  # one by one: rings are written in place only then
+            forward(target, states[0], [t])
+        transaction.commit(kept)
+        if kept:
+            forward(target, states[1], ids[prompt : prompt + kept])
+        assert states[0].position == prompt + 1 + kept
+        same(forward(target, states[0], after), forward(target, states[1], after), exact=kept != 5)
 
 
 def test_a_window_keeps_a_bounded_number_of_rows(target_of: TargetOf) -> None:

@@ -80,7 +80,7 @@ def make(directory: Path, name: str, seed: int = 0, bits: int | None = None, **c
     model = module.Model(module.ModelArgs.from_dict(config))
     key = mx.random.key(seed)
     weights = {}
-    for index, (path, value) in enumerate(sorted(tree_flatten(model.parameters()))):
+    for index, (path, value) in enumerate(sorted(dict(tree_flatten(model.parameters())).items())):
         noise = mx.random.normal(value.shape, key=mx.random.split(key, 300)[index])
         weights[path] = value if path.endswith(("A_log", ".D")) else noise * (0.3 if value.ndim > 1 else 0.1)
     model.load_weights(list(weights.items()))
