@@ -205,7 +205,7 @@ def check_provider(provider: Any, kind: Kind) -> None:
     """PluginError naming what is wrong with a Provider, if anything is."""
     if not isinstance(provider, Provider):
         raise PluginError(f"{_REGISTER[kind]} gave {type(provider).__name__}, expected sparkwright's Provider")
-    who = f"{provider.kind} '{provider.name}'"
+    who = f"{provider.kind} {provider.name!r}"
     if provider.hook_api > HOOK_API:
         raise PluginError(
             f"{who} is for hook API {provider.hook_api}, this sparkwright has {HOOK_API}; upgrade sparkwright"

@@ -1,4 +1,4 @@
-"""Requests from outside: bad ones, cancelled ones, many at once, the same again; and plugins that fail in the middle."""
+"""Requests from outside: bad ones, cancelled ones, many at once, the same again; plugins that fail in the middle."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_request_cancelled_while_it_waits_has_a_result_without_tokens() -> Non
         first.cancel()
         result = second.result
         assert (result.finish, result.tokens, result.text) == ("cancelled", (), "")
-        assert list(second)[0].tokens == ()
+        assert next(iter(second)).tokens == ()
 
 
 def test_cancelling_during_prefill_computes_no_further_chunk() -> None:
@@ -375,8 +375,8 @@ def test_a_state_that_raises_is_the_targets_fault(method: str) -> None:
     def position(state: Any) -> int:
         raise ValueError("on purpose")
 
-    broken = type("Broken", (toys.ToyState,), {method: property(position) if method == "position" else position})
-    broken.commit = broken.commit if method != "commit" else lambda self, m: position(self)
+    own = {"position": property(position), "begin": position, "commit": lambda state, m: position(state)}
+    broken = type("Broken", (toys.ToyState,), {method: own[method]})
 
     @attrs.define(eq=False)
     class Target(toys.MarkovTarget):
