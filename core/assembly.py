@@ -80,7 +80,7 @@ def assemble(
         config = load_config(config)
     blas.ensure_blas()
     job = _Assembly(config, store if store is not None else WeightStore(), progress, wrap_op)
-    worker = Worker("sparkwright engine")
+    worker = Worker()
     try:
         parts: Parts = worker.submit(job.run).result()
     except BaseException:

@@ -1,7 +1,8 @@
 """One thread that does all of an engine's work, one request after another.
 
-MLX wants it so: lazy arrays do not cross threads, compiled functions are kept for each thread, and every thread that
-touches MLX costs a native one for good. Callers in any thread hand work in and wait; exceptions come back to them.
+MLX wants it so: lazy arrays do not cross threads, compiled functions are kept for each thread, every thread that
+touches MLX costs a native one for good, and none of them may end before the process does. So threads are given back
+and used again by later engines. Callers in any thread hand work in and wait; exceptions come back to them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from sparkwright.core.errors import RequestError
 
@@ -18,20 +19,42 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Worker:
-    """A daemon thread with a queue. `close` lets what is already queued end and takes nothing more."""
+class _Thread:
+    """A daemon thread that never ends: MLX 0.32 aborts the process at exit if a thread that touched it has ended."""
 
-    def __init__(self, name: str) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._closed = False
-        self._lock = threading.Lock()  # nothing may be queued behind the end: its caller would wait for ever
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+    _idle: ClassVar[list[_Thread]] = []
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name="sparkwright engine", daemon=True)
+        self.thread.start()
+
+    @classmethod
+    def take(cls) -> _Thread:
+        """One that an earlier engine gave back, or a new one."""
+        with cls._lock:
+            return cls._idle.pop() if cls._idle else cls()
+
+    def give_back(self) -> None:
+        with self._lock:
+            self._idle.append(self)
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while True:
+            job = self.jobs.get()
             job()
             del job  # what it holds (states, arrays) must not outlive it until the next one comes
+
+
+class Worker:
+    """A thread with a queue, of an engine's own while it lives. `close` lets what is queued end and takes no more."""
+
+    def __init__(self) -> None:
+        self._thread = _Thread.take()
+        self._closed = False
+        self._ended = threading.Event()
+        self._lock = threading.Lock()  # nothing may be queued behind the end: its caller would wait for ever
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
         """Queue `work`; its result or exception is the future's."""
@@ -48,16 +71,20 @@ class Worker:
         with self._lock:
             if self._closed:
                 raise RequestError("this engine is closed; assemble a new one")
-            self._jobs.put(job)
+            self._thread.jobs.put(job)
         return future
 
     def close(self) -> None:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._jobs.put(None)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+                self._thread.jobs.put(self._end)
+        if threading.current_thread() is not self._thread.thread:
+            self._ended.wait()
+
+    def _end(self) -> None:
+        self._thread.give_back()
+        self._ended.set()
 
 
 class _End:
