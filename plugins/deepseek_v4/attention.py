@@ -15,7 +15,6 @@ from sparkwright.plugins.deepseek_v4.compressor import Compressor
 from sparkwright.plugins.deepseek_v4.config import ModelConfig
 from sparkwright.plugins.deepseek_v4.kernels import Kernels
 from sparkwright.plugins.deepseek_v4.linear import Linear, Weights
-from sparkwright.plugins.deepseek_v4.reference import visible_rows
 from sparkwright.plugins.deepseek_v4.state import CompressorState, LayerState
 from sparkwright.plugins.deepseek_v4.step import Angles, Step
 
@@ -157,7 +156,7 @@ class Attention:
         layer.compressor.rows.reserve(span)
         rows = layer.compressor.rows.array[:span]
         if self.indexer is None or layer.indexer is None:
-            return rows, visible_rows(step.visible(self.ratio), span)
+            return rows, step.all_visible(self.ratio)
         assert p.index_query is not None
         return rows, self.indexer.select(p.index_query, index[0], layer.indexer, step)
 

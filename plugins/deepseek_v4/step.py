@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from sparkwright.plugins.deepseek_v4.config import ModelConfig
+from sparkwright.plugins.deepseek_v4.reference import visible_rows
 from sparkwright.plugins.deepseek_v4.rotary import Rotary, angles
 from sparkwright.plugins.deepseek_v4.state import Ring
 
@@ -93,6 +94,10 @@ class Step:
             ("visible", ratio),
             lambda: mx.array(((self.position + 1 + np.arange(self.rows)) // ratio).astype(np.int32)),
         )
+
+    def all_visible(self, ratio: int) -> mx.array:
+        """Every row that each query sees, as `attend_rows` takes it: int32 [rows, span]."""
+        return self._once(("all", ratio), lambda: visible_rows(self.visible(ratio), self.span(ratio)))
 
     def most(self, ratio: int) -> int:
         """The largest of `visible` over the real rows."""
