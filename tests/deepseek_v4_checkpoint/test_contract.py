@@ -83,6 +83,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed(tmp_path: Path) -> None:
     raw["layers.2.attn.rotary"] = ("F32", np.zeros(3, np.float32))
     raw["layers.4.attn.wkv.weight"] = ("I32", np.zeros((128, 256), np.int32))
     raw["layers.5.attn.wo_b.scale"] = ("F8_E8M0", np.zeros((1, 2), np.uint8))
+    raw["layers.5.attn.wkv.scale"] = ("F32", np.ones((1, 2), np.float32))
     raw["norm.weight"] = ("I8", np.zeros(256, np.int8))
     raw["layers.6.ffn.experts.7.w1.weight"] = ("I8", np.zeros((128, 64), np.int8))
     tinyq.save(tmp_path, raw, {k: v for k, v in tinyq.CONFIG.items() if not k.startswith(("dspark", "num_nextn"))})
@@ -96,10 +97,11 @@ def test_missing_extra_and_misshapen_tensors_are_listed(tmp_path: Path) -> None:
     assert set(report.misshapen) == {
         "'layers.4.attn.wkv.weight': found I32 [128, 256], expected F8_E4M3 [128, 256]",
         "'layers.5.attn.wo_b.scale': found F8_E8M0 [1, 2], expected F8_E8M0 [2, 2]",
+        "'layers.5.attn.wkv.scale': found F32 [1, 2], expected F8_E8M0 [1, 2]",
         "'norm.weight': found I8 [256], expected BF16 [256]",
         "'layers.6.ffn.experts.7.w1.weight': found I8 [128, 64], expected I8 [128, 128]",
     }
-    with pytest.raises(ModelError, match=r"3 tensors are missing: .*; 4 tensors are not as expected"):
+    with pytest.raises(ModelError, match=r"3 tensors are missing: .*; 5 tensors are not as expected"):
         open_checkpoint(tmp_path)
 
 
@@ -128,6 +130,15 @@ def test_what_cannot_be_run_is_refused_by_name(
     with pytest.raises(ModelError, match=message) as error:
         open_checkpoint(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_a_drafter_without_its_keys_is_refused(tmp_path: Path) -> None:
+    raw, _ = tinyq.make()
+    tinyq.save(tmp_path, raw, {k: v for k, v in tinyq.CONFIG.items() if not k.startswith(("dspark", "num_nextn"))})
+    with pytest.raises(
+        ModelError, match=r"holds 'mtp\.\*' tensors and its config\.json has no 'dspark_\*' keys; restore"
+    ):
+        open_checkpoint(tmp_path)
 
 
 def test_no_config_and_no_directory_are_refused(tmp_path: Path) -> None:

@@ -105,6 +105,14 @@ def test_floats_can_be_converted_and_a_conversion_can_be_repacked_but_not_quanti
     assert not (tmp_path / "c").exists()
 
 
+def test_the_slices_leave_no_trace(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe("affine2", "affine8", "affine3")
+    convert(source, tmp_path / "whole", recipe)
+    monkeypatch.setattr("sparkwright.plugins.deepseek_v4.convert.SLICE", 1 << 12)
+    convert(source, tmp_path / "sliced", recipe)
+    assert contents(tmp_path / "sliced") == contents(tmp_path / "whole")
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
