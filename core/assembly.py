@@ -148,7 +148,8 @@ class _Assembly:
         site = attrs.evolve(self.site, target=target)
         chosen["drafter"] = self._drafter(target)
         facts: dict[str, Any] = {"target": target}
-        facts["drafter"] = self._describe(chosen["drafter"], attrs.evolve(site, model=self._model("drafter")))
+        own = self._model("drafter") or self._model("target")  # many drafters come inside their target's checkpoint
+        facts["drafter"] = self._describe(chosen["drafter"], attrs.evolve(site, model=own))
         site = attrs.evolve(site, drafter=facts["drafter"], taps=facts["drafter"].taps)
         others: tuple[Kind, ...] = ("scheduler", "sampler", "verifier")
         for kind in others:
