@@ -17,7 +17,7 @@ from tests.deepseek_v4_checkpoint import tinyq
 from tests.oracles import deepseek_v4_numpy as oracle
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from sparkwright.core.assembly import load_target
+from sparkwright.core.assembly import assemble, load_target
 from sparkwright.core.contracts import WIDEST_VERIFY, Op, OpSpec
 from sparkwright.core.errors import AssemblyError, ModelError, RequestError
 from sparkwright.plugins.deepseek_v4.checkpoint import open_checkpoint
@@ -140,6 +140,23 @@ def test_half_precision_activations_stay_near_the_oracle(checkpoint: Path, expec
     assert out.taps is not None and out.taps.dtype == mx.bfloat16
     error = np.abs(np.array(out.logits) - logits[:60]).max(axis=1) / np.abs(logits).max()
     assert np.median(error) < 0.05
+
+
+def test_an_engine_speculates_to_the_plain_text(checkpoint: Path) -> None:
+    """The whole loop on official formats: greedy text with drafts that are often wrong is the text without drafts."""
+    texts = []
+    for drafter in ("none", "lookup"):
+        with assemble(
+            {
+                "target": {"use": "auto", "model": str(checkpoint)},
+                "drafter": {"use": drafter},
+                "scheduler": {"use": "fixed"},
+                "sampler": {"use": "greedy"},
+                "verifier": {"use": "greedy"},
+            }
+        ) as engine:
+            texts.append(engine.complete("hi w9 w10 w11 w9 w10 w11 w9 w10", max_tokens=40).tokens)
+    assert len(texts[0]) == 40 and texts[0] == texts[1]
 
 
 # ---------------------------------------------------------------------------------------------------- row_exact

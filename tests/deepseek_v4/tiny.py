@@ -131,7 +131,9 @@ def sizes(raw: dict[str, Any]) -> Sizes:
     return Sizes(**kept)
 
 
-class _Draw:
+class Draw:
+    """Draws named tensors into `out`, as float32 numbers in float64."""
+
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.out: Weights = {}
@@ -152,7 +154,7 @@ class _Draw:
         self.out[f"{name}_scale"] = self.rng.uniform(0.5, 1.5, scales).astype(np.float32).astype(np.float64)
 
 
-def random_block(draw: _Draw, s: Sizes, p: str, ratio: int, hashed: bool) -> None:
+def random_block(draw: Draw, s: Sizes, p: str, ratio: int, hashed: bool) -> None:
     """Draws the tensors of one block under the prefix p."""
     d, H, D = s.hidden_size, s.num_attention_heads, s.head_dim
     draw.norm(f"{p}attn_norm", d)
@@ -196,7 +198,7 @@ def random_block(draw: _Draw, s: Sizes, p: str, ratio: int, hashed: bool) -> Non
 
 def random_weights(raw: dict[str, Any], seed: int) -> Weights:
     """Official names -> float64 arrays (tid2eid: int64)."""
-    s, draw = sizes(raw), _Draw(seed)
+    s, draw = sizes(raw), Draw(seed)
     draw.normal("embed.weight", s.vocab_size, s.hidden_size)
     draw.matrix("head", s.vocab_size, s.hidden_size)
     draw.norm("norm", s.hidden_size)

@@ -9,7 +9,7 @@ from tests.oracles import deepseek_v4_numpy as v4
 from tests.oracles.deepseek_v4_numpy import Array, Sizes, Weights
 
 
-def _attend(x: Array, context: Array, start: int, W: Weights, prefix: str, size: Sizes) -> Array:
+def attend(x: Array, context: Array, start: int, W: Weights, prefix: str, size: Sizes) -> Array:
     """Block rows x [gamma, d] at positions start .. over the last `window` context rows and the whole block (8.3)."""
     gamma, H, D, eps = x.shape[0], size.num_attention_heads, size.head_dim, size.rms_norm_eps
     first, block, f = max(0, start - size.sliding_window), np.arange(start, start + gamma), v4.frequencies(size, False)
@@ -56,7 +56,7 @@ def draft_block(
         p = f"mtp.{s}."
         pre, post, comb = v4.hyper_coefficients(streams, W, f"{p}hc_attn", size)
         x = v4.rms((pre[:, :, None] * streams).sum(1), W[f"{p}attn_norm.weight"], eps)
-        streams = v4.hyper_expand(_attend(x, context, n, W, f"{p}attn.", size), streams, post, comb)
+        streams = v4.hyper_expand(attend(x, context, n, W, f"{p}attn.", size), streams, post, comb)
         pre, post, comb = v4.hyper_coefficients(streams, W, f"{p}hc_ffn", size)
         x = v4.rms((pre[:, :, None] * streams).sum(1), W[f"{p}ffn_norm.weight"], eps)
         streams = v4.hyper_expand(v4.ffn(x, ids, W, f"{p}ffn.", False, size), streams, post, comb)
