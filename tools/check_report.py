@@ -52,8 +52,8 @@ STRUCTURE = """
     return e.getAttribute('aria-label') || (by && by.split(' ').every(i => document.getElementById(i)?.textContent)) };
   return {
     twice: ids.filter((id, i) => ids.indexOf(id) !== i),
-    nameless: [...document.querySelectorAll('[role],section')].filter(e => !named(e)).map(e => e.outerHTML.slice(0, 80)),
-    overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    nameless: [...document.querySelectorAll('[role],section')].filter(e => !named(e)).map(e => e.outerHTML.slice(0,
+    80)), overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     headings: [...document.querySelectorAll('h1,h2,h3')].map(e => +e.tagName[1]),
     stops: [...document.querySelectorAll('summary,[tabindex="0"],a[href]')].filter(e => e.checkVisibility()).length,
     paper: getComputedStyle(document.body).backgroundColor,
@@ -145,9 +145,7 @@ def check(report: Path, program: str, shots: Path | None) -> list[str]:
             browser.wait("Page.loadEventFired")
             papers = []
             for scheme in ("light", "dark"):
-                browser.call(
-                    "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-                )
+                browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
                 for width in (1200, 400):
                     browser.call(
                         "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
@@ -163,7 +161,9 @@ def check(report: Path, program: str, shots: Path | None) -> list[str]:
                 faults += [f"{scheme}: contrast {ratio} of {text!r}" for text, ratio in browser.evaluate(CONTRAST)]
             if papers[0] == papers[1]:
                 faults.append(f"light and dark have the same paper: {papers[0]}")
-            if found["headings"][0] != 1 or any(b - a > 1 for a, b in zip(found["headings"], found["headings"][1:], strict=False)):
+            if found["headings"][0] != 1 or any(
+                b - a > 1 for a, b in zip(found["headings"], found["headings"][1:], strict=False)
+            ):
                 faults.append(f"heading levels skip: {found['headings']}")
             faults += _keyboard(browser, found["stops"])
             faults += _network(browser, url)

@@ -43,8 +43,8 @@ class Stages:
 class ArmSummary:
     """One arm over all pairs, with 95% intervals whose unit is the run.
 
-    acceptance[k]: share of submitted drafts k + 1 that were accepted. tau_at[k]: the mean accepted length that the first
-    k + 1 drafts of the block account for; the last entry is tau.
+    acceptance[k]: share of submitted drafts k + 1 that were accepted. tau_at[k]: the mean accepted length that the
+    first k + 1 drafts of the block account for; the last entry is tau.
     """
 
     name: str
@@ -120,9 +120,9 @@ class Drift:
 
 @attrs.frozen
 class SelfTest:
-    """A against A in `repeats` independent stretches of `pairs` pairs: how often a difference was claimed, with the exact
-    interval of that rate. redrawn: the rate when the coin of the same runs is drawn again and again, which has less
-    Monte-Carlo error and knows this machine's noise and drift."""
+    """A against A in `repeats` independent stretches of `pairs` pairs: how often a difference was claimed, with the
+    exact interval of that rate. redrawn: the rate when the coin of the same runs is drawn again and again, which
+    has less Monte-Carlo error and knows this machine's noise and drift."""
 
     repeats: int
     pairs: int
@@ -162,17 +162,20 @@ def summarise(spec: ArmSpec, pairs: Sequence[Entry], profile: Sequence[Entry]) -
         runs[0].promise if runs else "",
         _quartiles([run.decode_rate for run in runs]),
         _quartiles([run.prefill_rate for run in runs]),
-        st.pooled_mean([run.tau_rounds + sum(run.accepted_at) for run in runs], [run.tau_rounds for run in runs]),
+        _tau(runs, block),
         tuple(acceptance),
-        tuple(
-            st.pooled_mean([run.tau_rounds + sum(run.accepted_at[: k + 1]) for run in runs], [run.tau_rounds for run in runs])
-            for k in range(len(acceptance))
-        ),
+        tuple(_tau(runs, k + 1) for k in range(len(acceptance))),
         sum(run.rounds for run in runs),
         sum(run.rounds - run.drafting_rounds for run in runs),
         _stages(profiled, True) or _stages(runs, bool(spec.config.get("engine.stage_times"))),
         tuple(dict.fromkeys(note for run in runs for note in run.notes)),
     )
+
+
+def _tau(runs: Sequence[RunRecord], depth: int) -> st.Pooled | None:
+    """1 + accepted drafts among the first `depth` / rounds; tau is never below 1, so neither is its interval."""
+    tau = st.pooled_mean([r.tau_rounds + sum(r.accepted_at[:depth]) for r in runs], [r.tau_rounds for r in runs])
+    return tau if tau is None or not math.isfinite(tau.low) else attrs.evolve(tau, low=max(1.0, tau.low))
 
 
 def _quartiles(values: Sequence[float | None]) -> Quartiles | None:
@@ -265,7 +268,8 @@ def _by_prompt(row: Sequence[PairRatio], sd: float, level: float) -> tuple[Promp
 
 
 def drift(entries: Sequence[Entry]) -> Drift | None:
-    """Least squares of the log decode rate on prompt, arm and the order of the runs; None if there is too little data."""
+    """Least squares of the log decode rate on prompt, arm and the order of the runs; None if there is too little
+    data."""
     rows: list[tuple[str, str, float]] = []
     for entry in entries:
         if entry.kind in ("pair", "reference"):
@@ -292,16 +296,20 @@ def drift(entries: Sequence[Entry]) -> Drift | None:
     noted = not low <= 0 <= high and abs(slope) >= DRIFT_WORTH_A_NOTE
     change = f"{percent(math.exp(slope))} over the run (interval {percent(math.exp(low))} to {percent(math.exp(high))})"
     words = (
-        f"the machine drifted: {change}. The order of the arms cancels a steady drift; a cool-down (--cooldown) or fewer "
+        f"the machine drifted: {change}. The order of the arms cancels a steady drift; a cool-down (--cooldown) or "
+        f"fewer "
         "other programs would make the pairs tighter"
         if noted
+        else f"no drift can be told from the noise: {change}"
+        if low <= 0 <= high
         else f"no drift worth a note: {change}"
     )
     return Drift(slope, low, high, noted, words)
 
 
 def self_test(entries: Sequence[Entry], base: str, other: str, pairs: int, alpha: float, seed: int) -> SelfTest | None:
-    """False alarms of A against A: each stretch of `pairs` pairs is one comparison; unfinished stretches are left out."""
+    """False alarms of A against A: each stretch of `pairs` pairs is one comparison; unfinished stretches are left
+    out."""
     good = [entry for entry in entries if usable(entry)]
     repeats = len(good) // pairs
     if not repeats or pairs < 2:
@@ -323,7 +331,8 @@ def self_test(entries: Sequence[Entry], base: str, other: str, pairs: int, alpha
     low, high = binomial_interval(alarms, repeats)
     rate, again = alarms / repeats, float(redrawn.mean())
     words = (
-        f"A against A, {repeats} times {pairs} pairs: {alarms} false alarms, {rate:.1%} (95% interval {low:.1%} to {high:.1%}) "
+        f"A against A, {repeats} times {pairs} pairs: {alarms} false alarms, {rate:.1%} (95% interval {low:.1%} to "
+        f"{high:.1%}) "
         f"where {alpha:.0%} is nominal; with the coin drawn {draws * repeats} times over the same runs {again:.1%}"
     )
     if low > alpha:

@@ -46,16 +46,17 @@ def compare(
     alpha: float = 0.05,
     command: str = "",
     progress: Progress = no_progress,
+    announce: Callable[[list[str]], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> CompareResult:
     """Measure whether a candidate is faster than the base, in pairs of runs, and say so with an interval.
 
     base: a TOML file or a dict. swap: `KEY=VALUE`, one candidate arm each. b: other configurations, one candidate each.
     sets: assignments for every arm. prompts: a bundled set ("code", "prose", "chat", "long-context", "all"), a file, or
-    prompts. tokens: of each timed run, exactly so many unless `ignore_eos` is False. out: directory for the pairs and the
-    reports; the same call continues an interrupted one. allow: slots that may differ besides. self_test: measure the
-    base against itself so many times. margin: the difference that would matter. alpha: false alarms that are accepted,
-    over all candidates together.
+    prompts. tokens: of each timed run, exactly so many unless `ignore_eos` is False. out: directory for the pairs
+    and the reports; the same call continues an interrupted one. allow: slots that may differ besides. self_test:
+    measure the base against itself so many times. margin: the difference that would matter. alpha: false alarms
+    that are accepted, over all candidates together. announce: told in lines what differs, before anything is assembled.
 
     Raises CompareError, ConfigError, OutputError; pairs measured before are kept in `out`.
     """
@@ -72,6 +73,8 @@ def compare(
         spec.name: difference.check(specs[0], spec, key, allow)
         for spec, key in zip(specs[1:], [*asked, *([None] * len(others))], strict=True)
     }
+    if announce is not None:
+        announce([line for spec in specs[1:] for line in difference.described(spec, differences[spec.name])])
     opener: Opener = IsolatedOpener() if isolate else EngineOpener()
     settings = Settings(tokens, ignore_eos, seed, gate, profile=profile, cooldown=cooldown)
     return compare_specs(
@@ -183,8 +186,8 @@ def _check_numbers(settings: Settings, margin: float, alpha: float, self_test: i
 
 
 def _header(q: Question) -> dict[str, Any]:
-    """What must be the same for pairs to belong together. The number of pairs is in it: adding pairs after a look at the
-    verdict would be a test with other odds."""
+    """What must be the same for pairs to belong together. The number of pairs is in it: adding pairs after a look
+    at the verdict would be a test with other odds."""
     said = json.dumps([attrs.asdict(prompt) for prompt in q.prompts], sort_keys=True, ensure_ascii=False)
     return {
         "command": q.command,

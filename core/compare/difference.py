@@ -67,8 +67,8 @@ def check(
         meant = f"only {', '.join(asked)} was to differ" if asked is not None else "the arms may differ in one slot"
         slots = " ".join(f"--allow {slot}" for slot in sorted({d.slot for d in hidden}))
         raise CompareError(
-            f"arm {candidate.name} ({candidate.label}) has a second difference: {meant}, but these differ too:\n{lines}\n"
-            f"Make them equal, or say that it is meant: {slots}"
+            f"arm {candidate.name} ({candidate.label}) has a second difference: {meant}, but these differ too:\n"
+            f"{lines}\nMake them equal, or say that it is meant: {slots}"
         )
     return found
 
@@ -80,7 +80,8 @@ def _was_asked(d: Difference, asked: Sequence[str]) -> bool:
         slot, _, rest = key.partition(".")
         parts = d.key.split(".")
         # another plugin in a slot: the option table of the one that left or came is absent on the other side
-        if rest == "use" and len(parts) > 2 and parts[0] == slot and parts[1] != "ops" and ABSENT in (d.base, d.candidate):
+        of_a_plugin = len(parts) > 2 and parts[0] == slot and parts[1] != "ops"
+        if rest == "use" and of_a_plugin and ABSENT in (d.base, d.candidate):
             return True
     return False
 
@@ -88,3 +89,9 @@ def _was_asked(d: Difference, asked: Sequence[str]) -> bool:
 def _beyond_one_slot(found: Sequence[Difference]) -> list[Difference]:
     """All differences if they span more than one slot: which of them was meant is not ours to guess."""
     return list(found) if len({d.slot for d in found}) > 1 else []
+
+
+def described(candidate: ArmSpec, found: Sequence[Difference]) -> list[str]:
+    """The differences in lines for people: the proof that is printed before anything runs."""
+    who = f"arm {candidate.name} ({candidate.label})"
+    return [f"{who} differs from the base in {len(found)} resolved values, no others:", *(f"  {d}" for d in found)]

@@ -1,6 +1,6 @@
 """Student's t and the beta distribution, as far as a comparison needs them; the standard library only.
 
-Not a general library: real arguments, one value at a time, accurate to about 1e-12 (checked against scipy in the tests).
+Not a general library: real arguments, one value at a time, accurate to about 1e-12 (the tests hold it against scipy).
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def swapped_key(assignment: str) -> str:
 
 
 def engine_specs(base: Source, swaps: Sequence[str], others: Sequence[Source], sets: Sequence[str]) -> list[ArmSpec]:
-    """The base first, then an arm for each swap, then one for each other configuration. ConfigError names what is wrong."""
+    """The base first, then an arm for each swap, then one for each other configuration. ConfigError names what is
+    wrong."""
     arms: list[tuple[str, Source, list[str]]] = [("base", base, list(sets))]
     for swap in swaps:
         swapped_key(swap)
@@ -58,7 +59,9 @@ def load(spec: ArmSpec) -> Config:
     """The configuration of a spec, read again; CompareError if it is no longer what it was."""
     config = load_config(spec.source["config"], sets=spec.source["sets"])
     if config.sha256 != spec.sha256:
-        raise CompareError(f"its configuration changed while the comparison ran ({spec.sha256[:12]} -> {config.sha256[:12]})")
+        raise CompareError(
+            f"its configuration changed while the comparison ran ({spec.sha256[:12]} -> {config.sha256[:12]})"
+        )
     return config
 
 

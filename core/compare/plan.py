@@ -29,7 +29,8 @@ class Group:
 
 @attrs.frozen
 class Plan:
-    """references: groups before which the base repeats one fixed prompt, to see the machine drift; `groups` is the end."""
+    """references: groups before which the base repeats one fixed prompt, to see the machine drift; `groups` is the
+    end."""
 
     groups: tuple[Group, ...]
     references: tuple[int, ...]
@@ -64,8 +65,8 @@ def interleaved(prompts: Sequence[Prompt]) -> list[int]:
 def make_plan(
     names: Sequence[str], prompts: Sequence[Prompt], pairs: int, seed: int, stretches: int = 1, checkpoints: int = 4
 ) -> Plan:
-    """`pairs` groups over the prompts, `stretches` times, each with a coin of its own (a self-test repeats a comparison).
-    Prompts that run out are used again with the next seed."""
+    """`pairs` groups over the prompts, `stretches` times, each with a coin of its own (a self-test repeats a
+    comparison). Prompts that run out are used again with the next seed."""
     if pairs < 1:
         raise CompareError(f"--pairs is {pairs}, but a comparison needs at least one pair (two for an interval)")
     if not prompts:

@@ -21,8 +21,9 @@ FORMAT = 1
 
 @attrs.frozen(eq=False)
 class Question:
-    """What a comparison is asked to find out. differences: by candidate's name. margin: the difference that would matter,
-    alpha: accepted false alarms, both as fractions. stretch: pairs of one repetition of a self-test, 0 if this is none.
+    """What a comparison is asked to find out. differences: by candidate's name. margin: the difference that would
+    matter, alpha: accepted false alarms, both as fractions. stretch: pairs of one repetition of a self-test, 0 if
+    this is none.
     """
 
     specs: tuple[ArmSpec, ...]
@@ -83,8 +84,7 @@ class CompareResult:
             "environment": dict(q.environment),
             "settings": {**attrs.asdict(q.settings), "margin": q.margin, "alpha": q.alpha},
             "arms": [
-                {**attrs.asdict(arm), "config": dict(spec.config)}
-                for spec, arm in zip(q.specs, self.arms, strict=True)
+                {**attrs.asdict(arm), "config": dict(spec.config)} for spec, arm in zip(q.specs, self.arms, strict=True)
             ],
             "differences": {name: [attrs.asdict(d) for d in found] for name, found in q.differences.items()},
             "comparisons": [attrs.asdict(comparison) for comparison in self.comparisons],
@@ -184,7 +184,9 @@ def _notes(
         notes.append(drift.words)
     prompts = {e.prompt for e in pairs}
     if len(prompts) < len(pairs):
-        notes.append(f"{len(pairs)} pairs share {len(prompts)} prompts: the intervals speak of these prompts, not of others")
+        notes.append(
+            f"{len(pairs)} pairs share {len(prompts)} prompts: the intervals speak of these prompts, not of others"
+        )
     if len(used) < len(pairs):
         notes.append(f"{len(pairs) - len(used)} pairs had a text of one token and no decode rate; they are left out")
     lengths = {len(run.tokens) for e in used for run in e.runs.values()}
@@ -193,7 +195,8 @@ def _notes(
     diverging = sum(check.owed and check.first is not None for check in gate)
     if diverging:
         notes.append(
-            f"{diverging} of {len(gate)} gate texts differ although identity (up to ties) is promised: near ties between "
+            f"{diverging} of {len(gate)} gate texts differ although identity (up to ties) is promised: near ties "
+            f"between "
             "forwards of different widths do that; `sparkwright audit` shows the margins"
         )
     return notes

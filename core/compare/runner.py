@@ -49,7 +49,7 @@ class Settings:
 
 @attrs.frozen
 class GateCheck:
-    """What the texts of a prompt say about two arms. first: index of the first token that differs, None if none does."""
+    """What the texts of a prompt say about two arms. first: index of the first token that differs, or None."""
 
     prompt: str
     candidate: str
@@ -74,8 +74,13 @@ def gate_checks(specs: Sequence[ArmSpec], entry: Entry) -> list[GateCheck]:
         owed = _same_text_is_owed(specs[0].config, spec.config) and all(p.startswith("identity") for p in promises)
         checks.append(
             GateCheck(
-                entry.prompt, spec.name, promises, owed, first_difference(base.tokens, run.tokens),
-                (len(base.tokens), len(run.tokens)), (base.tokens_sha256, run.tokens_sha256),
+                entry.prompt,
+                spec.name,
+                promises,
+                owed,
+                first_difference(base.tokens, run.tokens),
+                (len(base.tokens), len(run.tokens)),
+                (base.tokens_sha256, run.tokens_sha256),
             )  # fmt: skip
         )
     return checks
@@ -153,11 +158,11 @@ class Runner:
 
     # -- measuring -----------------------------------------------------------------------------------------------
 
-    def _complete(self, arms: Mapping[str, Arm], name: str, prompt: Prompt, tokens: int, seed: int, what: str) -> RunRecord:
+    def _complete(
+        self, arms: Mapping[str, Arm], name: str, prompt: Prompt, tokens: int, seed: int, what: str
+    ) -> RunRecord:
         try:
-            return arms[name].complete(
-                prompt, max_tokens=tokens, seed=seed, ignore_eos=self.settings.ignore_eos
-            )
+            return arms[name].complete(prompt, max_tokens=tokens, seed=seed, ignore_eos=self.settings.ignore_eos)
         except Exception as error:
             self._fail(f"{self._labels[name]} failed in {what}, prompt {prompt.id!r}", error)
 
@@ -185,9 +190,12 @@ class Runner:
                     base, other = entry.runs[self.specs[0].name].tokens, entry.runs[check.candidate].tokens
                     at = check.first or 0
                     raise CompareError(
-                        f"the gate before timing failed on prompt {entry.prompt!r}: {self._labels[self.specs[0].name]} and "
-                        f"{self._labels[check.candidate]} both promise identity, but their texts differ from token {at} on "
-                        f"({_at(base, at)} against {_at(other, at)}). One of them is wrong, so its speed means nothing: "
+                        f"the gate before timing failed on prompt {entry.prompt!r}: "
+                        f"{self._labels[self.specs[0].name]} and "
+                        f"{self._labels[check.candidate]} both promise identity, but their texts differ from token "
+                        f"{at} on "
+                        f"({_at(base, at)} against {_at(other, at)}). One of them is wrong, so its speed means "
+                        f"nothing: "
                         "run `sparkwright audit` on both"
                     )
 
@@ -216,7 +224,8 @@ class Runner:
         before = {e.runs[name].config_sha256 for e in self.store.entries if e.kind == "pair"}
         if before - {run.config_sha256}:
             raise CompareError(
-                f"{self._labels[name]} is not the engine that the {len(self.store.pairs)} pairs in {self.store.directory} "
+                f"{self._labels[name]} is not the engine that the {len(self.store.pairs)} pairs in "
+                f"{self.store.directory} "
                 "were measured with: plugin versions or cost curves have changed since. Choose another --out"
             )
 
@@ -232,7 +241,9 @@ class Runner:
         for number in chosen:
             prompt = self.prompts[self.plan.groups[number].prompt]
             runs = {
-                spec.name: self._complete(arms, spec.name, prompt, self.settings.tokens, self.settings.seed, "the profile")
+                spec.name: self._complete(
+                    arms, spec.name, prompt, self.settings.tokens, self.settings.seed, "the profile"
+                )
                 for spec in self.specs
             }
             if not self.store.has("profile", number):

@@ -1,11 +1,12 @@
 """Paired statistics of an A/B run: intervals, tests, power. NumPy only; knows nothing of engines, prompts or files.
 
-What takes log ratios accepts leading batch axes `[..., n]`, so that the tests run the very functions of a real comparison
-over tens of thousands of simulated ones. Under `BOOTSTRAP_FROM` pairs the interval is Student's t on the log ratios (exact
-for lognormal noise, conservative for heavy tails). From there on it is the symmetric studentised bootstrap (Hall 1988,
-"On symmetric bootstrap confidence intervals"). It was chosen by measurement at n = 20, 30, 50: over normal, t3, skewed and
-two-humped ratios it covers 94.5% to 96.0%, where the percentile bootstrap covers 91% to 94%, the equal-tailed studentised
-one down to 92.7% (t3), and Student's t down to 92.6% (skewed).
+What takes log ratios accepts leading batch axes `[..., n]`, so that the tests run the very functions of a real
+comparison over tens of thousands of simulated ones. Under `BOOTSTRAP_FROM` pairs the interval is Student's t on the
+log ratios (exact for lognormal noise, conservative for heavy tails). From there on it is the symmetric studentised
+bootstrap (Hall 1988, "On symmetric bootstrap confidence intervals"). It was chosen by measurement at n = 20, 30,
+50: over normal, t3, " "skewed and
+two-humped ratios it covers 94.5% to 96.0%, where the percentile bootstrap covers 91% to 94%, the equal-tailed
+studentised one down to 92.7% (t3), and Student's t down to 92.6% (skewed).
 """
 
 from __future__ import annotations
@@ -190,8 +191,8 @@ class HolmStep:
 def holm(p_values: Sequence[float], alpha: float = 0.05) -> list[HolmStep]:
     """Holm's step-down procedure (Holm 1979), in the order given.
 
-    The k-th smallest p of m is tested at alpha / (m - k + 1) until the first failure; that failing step's level holds for
-    all the rest, so an interval at `level` excludes 1 exactly when its candidate is rejected.
+    The k-th smallest p of m is tested at alpha / (m - k + 1) until the first failure; that failing step's level
+    holds for all the rest, so an interval at `level` excludes 1 exactly when its candidate is rejected.
     """
     m = len(p_values)
     steps: list[HolmStep | None] = [None] * m

@@ -7,6 +7,7 @@ last line (kill, full disk) is cut off when the file is opened again, and its gr
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -54,7 +55,9 @@ class Store:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
-            raise OutputError(f"{directory} is in use by another comparison that is running; choose another --out") from None
+            raise OutputError(
+                f"{directory} is in use by another comparison that is running; choose another --out"
+            ) from None
         try:
             self.resumed = self._check_header(header)
             self._read()
@@ -92,7 +95,8 @@ class Store:
         except OSError as error:
             self._cut(end)
             raise OutputError(
-                f"{self.directory / 'pairs.jsonl'}: {error.strerror}; {len(self.pairs)} complete pairs are kept. {_HINT}"
+                f"{self.directory / 'pairs.jsonl'}: {error.strerror}; {len(self.pairs)} complete pairs are kept. "
+                f"{_HINT}"
             ) from None
         self.entries.append(entry)
 
@@ -100,16 +104,12 @@ class Store:
         """Drop a line that was written in part; if even that fails, the next opening drops it."""
         assert self._file is not None
         path = self.directory / "pairs.jsonl"
-        try:
+        with contextlib.suppress(OSError):  # the buffer could not be written: that is why we are here
             self._file.close()
-        except OSError:
-            pass  # the buffer could not be written: that is why we are here
         self._file = open(path, "a+b")  # noqa: SIM115
-        try:
+        with contextlib.suppress(OSError):
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._file.truncate(end)
-        except OSError:
-            pass
 
     def _check_header(self, header: Mapping[str, Any]) -> bool:
         """Write run.json, or make sure that the one there describes the same comparison. True if it was there."""

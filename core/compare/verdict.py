@@ -1,4 +1,4 @@
-"""From numbers to words: faster, slower, no difference larger than x%, or not enough pairs. Nothing is measured here."""
+"""From numbers to words: faster, slower, no difference larger than x%, or not enough pairs. Measures nothing."""
 
 from __future__ import annotations
 
@@ -40,13 +40,17 @@ def decide(
             "invalid",
             f"{label}: no verdict, because the texts of {wrong_texts} pairs differ although both arms promise identity",
         )
-    range_ = f"{percent(estimate.ratio)}, interval {percent(estimate.low)} to {percent(estimate.high)}, {estimate.n} pairs"
+    range_ = (
+        f"{percent(estimate.ratio)}, interval {percent(estimate.low)} to {percent(estimate.high)}, {estimate.n} pairs"
+    )
     if step.rejected:
         kind: Kind = "faster" if estimate.ratio > 1 else "slower"
         return Verdict(kind, f"{label} is {kind} ({range_})")
     largest = max(estimate.high - 1, 1 - estimate.low)
     if largest <= margin:
-        return Verdict("no-difference", f"{label}: no difference larger than {math.ceil(largest * 1000) / 10:.1f}% ({range_})")
+        return Verdict(
+            "no-difference", f"{label}: no difference larger than {math.ceil(largest * 1000) / 10:.1f}% ({range_})"
+        )
     if estimate.n < 2:
         return Verdict("not-enough", f"{label}: not enough pairs (one pair has no interval; two are the least)", 2)
     needed = max(estimate.n + 1, st.pairs_needed(math.log1p(margin), estimate.sd, alpha))

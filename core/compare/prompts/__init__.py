@@ -20,7 +20,10 @@ _KEYS = {"id", "kind", "text", "prompt", "chat"}
 
 
 def load_prompts(source: str | Path) -> tuple[Prompt, ...]:
-    """Prompts of a bundled set ("code", ..., "all", several with commas) or of a file. CompareError says what is wrong."""
+    """Prompts of a bundled set ("code", ..., "all", several with commas) or of a file.
+
+    CompareError says what is wrong, and in which line.
+    """
     names = [name.strip() for name in str(source).split(",")]
     if all(name in SETS or name == "all" for name in names):
         chosen = SETS if "all" in names else [name for name in SETS if name in names]
@@ -85,7 +88,9 @@ def _from_json(line: str, where: str, kind: str, number: int) -> Prompt:
         raise CompareError(f"{where} is a JSON {type(value).__name__}; expected a string, or an object with 'text'")
     unknown = sorted(set(value) - _KEYS)
     if unknown:
-        raise CompareError(f"{where}: unknown key {unknown[0]!r}{did_you_mean(unknown[0], _KEYS)}; known: {sorted(_KEYS)}")
+        raise CompareError(
+            f"{where}: unknown key {unknown[0]!r}{did_you_mean(unknown[0], _KEYS)}; known: {sorted(_KEYS)}"
+        )
     text = value.get("text", value.get("prompt"))
     if not isinstance(text, str) or not text.strip():
         raise CompareError(f"{where}: 'text' is {text!r}; expected a prompt that is not empty")

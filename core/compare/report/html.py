@@ -37,8 +37,8 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, r
     cells = "".join(
         "<tr>"
         + "".join(
-            f'<th scope="row">{cell if raw else escape(cell)}</th>' if i == 0 else f"<td>{cell if raw else escape(cell)}</td>"
-            for i, cell in enumerate(row)
+            f'<th scope="row">{cell}</th>' if i == 0 else f"<td>{cell}</td>"
+            for i, cell in enumerate(row if raw else map(escape, row))
         )
         + "</tr>"
         for row in rows
@@ -84,7 +84,8 @@ def page(result: CompareResult) -> str:
     if any(e.kind == "pair" for e in result.entries):
         parts.append(_runs(result))
     parts += [_differences(result), _gate(result), _method(result), "</main>"]
-    parts.append("<footer><p>Raw pairs and both configurations are in result.json, beside this page.</p></footer></body></html>\n")
+    parts.append("<footer><p>Raw pairs and both configurations are in result.json, beside this page.</p></footer>")
+    parts.append("</body></html>\n")
     return "\n".join(parts)
 
 
@@ -97,7 +98,8 @@ def _verdicts(result: CompareResult) -> str:
             f'<p class="number">{number("false-alarms", t.rate, f"{t.rate:.1%}")} of {t.repeats}</p>'
             f"<p>{escape(t.words)}</p>"
         )
-        return f'<section aria-label="Verdict"><div class="verdict {kind}"><strong>{head}</strong>{shown}</div></section>'
+        card = f'<div class="verdict {kind}"><strong>{head}</strong>{shown}</div>'
+        return f'<section aria-label="Verdict">{card}</section>'
     cards = []
     for c in result.comparisons:
         e = c.decode
@@ -107,7 +109,8 @@ def _verdicts(result: CompareResult) -> str:
             f"<p>decode rate over the base, interval {number(f'low-{c.name}', e.low, percent(e.low))} to "
             f"{number(f'high-{c.name}', e.high, percent(e.high))}</p><p>{escape(c.verdict.words)}</p></div>"
         )
-    return f'<section aria-label="Verdict">{"".join(cards) or "<p>No pair was measured, so there is no verdict.</p>"}</section>'
+    body = "".join(cards) or "<p>No pair was measured, so there is no verdict.</p>"
+    return f'<section aria-label="Verdict">{body}</section>'
 
 
 def _notes(result: CompareResult) -> str:
@@ -149,8 +152,8 @@ def _ratios(c: Comparison) -> str:
         raw=True,
     )  # fmt: skip
     caption = (
-        f"Each prompt's ratio with a {level} interval: from its own pairs where it has several, otherwise from the spread of "
-        "all pairs. The shaded band is the interval of all pairs together."
+        f"Each prompt's ratio with a {level} interval: from its own pairs where it has several, otherwise from the "
+        "spread of all pairs. The shaded band is the interval of all pairs together."
     )
     name = f"ratio by prompt, {c.label}"
     return (
@@ -170,10 +173,10 @@ def _tau(result: CompareResult) -> str:
         "How much of the mean accepted length the first drafts of a block account for: a curve that is flat at its end "
         "says that the last drafts are not worth drafting. Intervals take the run as their unit."
     )
-    svg = tau_plot(result.arms)
+    svg, data = tau_plot(result.arms), table("tau and acceptance by position", head, rows, raw=True)
     return (
         '<section aria-labelledby="h-tau"><h2 id="h-tau">tau by position</h2>'
-        f"{figure('tau by position', svg, caption, table('tau and acceptance by position', head, rows, raw=True))}</section>"
+        f"{figure('tau by position', svg, caption, data)}</section>"
     )
 
 
@@ -186,8 +189,8 @@ def _stages(result: CompareResult) -> str:
     head = ("arm", "draft ms", "verify ms", "rest ms", "stages timed apart")
     apart = all(a.stages.apart for a in result.arms if a.stages)
     caption = (
-        "From runs after the timed ones in which the engine waits between the stages; that wait costs a little, so the sum "
-        "can be above what the timed runs took."
+        "From runs after the timed ones in which the engine waits between the stages; that wait costs a little, so the "
+        "sum can be above what the timed runs took."
         if apart
         else "The engine did not wait between the stages, so verify holds the device's work of drafting as well."
     )
@@ -200,9 +203,10 @@ def _stages(result: CompareResult) -> str:
 
 def _runs(result: CompareResult) -> str:
     rows = [
-        (str(i), entry.kind, str(entry.index + 1), name, entry.prompt, f"{run.decode_rate:.2f}" if run.decode_rate else "-")
-        for i, (entry, name, run) in enumerate(
-            ((e, name, run) for e in result.entries if e.kind in ("pair", "reference") for name, run in e.runs.items()), 1
+        (str(i), e.kind, str(e.index + 1), name, e.prompt, f"{run.decode_rate:.2f}" if run.decode_rate else "-")
+        for i, (e, name, run) in enumerate(
+            ((e, name, run) for e in result.entries if e.kind in ("pair", "reference") for name, run in e.runs.items()),
+            1,
         )
     ]
     data = table("Every run in order", ("run", "kind", "number", "arm", "prompt", "tokens/s"), rows)
@@ -242,14 +246,15 @@ def _gate(result: CompareResult) -> str:
     if not rows:
         return ""
     head = ("candidate and prompt", "promises", "texts", "tokens", "sha256 of the tokens")
-    return f'<section aria-labelledby="h-gate"><h2 id="h-gate">Gate before timing</h2>{table("The gate", head, rows)}</section>'
+    body = table("The gate", head, rows)
+    return f'<section aria-labelledby="h-gate"><h2 id="h-gate">Gate before timing</h2>{body}</section>'
 
 
 def _method(result: CompareResult) -> str:
     q = result.question
     rows = [
         ("pairs", f"{len(result.pairs)} of {len(q.plan.groups)}"),
-        ("tokens of a run", f"{q.settings.tokens}, {'fixed length' if q.settings.ignore_eos else 'or to the end of the text'}"),
+        ("tokens of a run", f"{q.settings.tokens}, {'fixed length' if q.settings.ignore_eos else 'or to the end'}"),
         ("seed", str(q.settings.seed)),
         ("order", "ABBA by a seeded coin; both runs of a pair have the same prompt and the same randomness keys"),
         ("command", q.command or "called from Python"),

@@ -68,11 +68,16 @@ def comparison_rows(c: Comparison) -> list[tuple[str, str]]:
         ("p, adjusted for the number of candidates", p_value(c.p_adjusted)),
         ("p, Wilcoxon signed rank (not adjusted)", p_value(c.wilcoxon)),
         ("wins / losses / ties (within 0.5%)", f"{c.wins} / {c.losses} / {c.ties}"),
-        ("smallest change found with power 80%", percent(1 + c.detectable) if math.isfinite(c.detectable) else "unbounded"),
+        (
+            "smallest change found with power 80%",
+            percent(1 + c.detectable) if math.isfinite(c.detectable) else "unbounded",
+        ),
         ("equal texts", f"{c.same_texts} of {len(c.pairs)}{'' if c.texts_owed else ' (not promised)'}"),
     ]
     if c.prefill is not None:
-        rows.append(("prefill rate, ratio", f"{ratio(c.prefill.ratio)} [{ratio(c.prefill.low)}, {ratio(c.prefill.high)}]"))
+        rows.append(
+            ("prefill rate, ratio", f"{ratio(c.prefill.ratio)} [{ratio(c.prefill.low)}, {ratio(c.prefill.high)}]")
+        )
     return rows
 
 
@@ -85,7 +90,10 @@ def markdown(result: CompareResult) -> str:
     lines += ["", "## Arms", "", *_table(ARM_HEAD, arm_rows(result)), ""]
     for c in result.comparisons:
         lines += [f"## {c.name}: {_escape(c.label)}", "", *_table(("", "value"), comparison_rows(c)), ""]
-        lines += [f"Differs from the base in: {_escape('; '.join(map(str, q.differences.get(c.name, ()))) or 'nothing')}", ""]
+        lines += [
+            f"Differs from the base in: {_escape('; '.join(map(str, q.differences.get(c.name, ()))) or 'nothing')}",
+            "",
+        ]
     if any(arm.acceptance for arm in result.arms):
         depth = max(len(arm.acceptance) for arm in result.arms)
         head = ("draft", *(f"{arm.name}: {arm.label}" for arm in result.arms))
@@ -99,7 +107,8 @@ def markdown(result: CompareResult) -> str:
     lines += ["## How it was measured", ""]
     lines += [
         f"- {len(result.pairs)} pairs of {q.settings.tokens} tokens, seed {q.settings.seed}, "
-        f"{'fixed length' if q.settings.ignore_eos else 'until the end of the text'}, arms in ABBA order by a seeded coin",
+        f"{'fixed length' if q.settings.ignore_eos else 'until the end of the text'}, arms in ABBA order by a seeded "
+        f"coin",
         f"- command: `{q.command}`" if q.command else "- called from Python",
         *(f"- {key}: {_escape(str(value))}" for key, value in q.environment.items()),
         *(f"- configuration {spec.name}: sha256 {spec.sha256}" for spec in q.specs),

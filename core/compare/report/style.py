@@ -8,7 +8,8 @@ CSS = """
 --draft:#0f7f86;--verify:#5b55b5;--rest:#77766f;--inside:#fff;--good:#17693f;--bad:#a3281d;--open:#6b5a00}
 @media (prefers-color-scheme:dark){:root{--paper:#161715;--card:#1f201e;--ink:#edece6;--soft:#b3b1a8;--rule:#43443f;
 --grid:#31322e;--link:#8fbcf5;--band:#8fbcf526;--a0:#74aef5;--a1:#f19c62;--a2:#5cc998;--a3:#c39bee;--a4:#d9b84a;
---a5:#f088ad;--draft:#4fbfc4;--verify:#a29df2;--rest:#9b9a92;--inside:#161715;--good:#6fd39f;--bad:#f49086;--open:#dcc25c}}
+--a5:#f088ad;--draft:#4fbfc4;--verify:#a29df2;--rest:#9b9a92;--inside:#161715;--good:#6fd39f;--bad:#f49086;
+--open:#dcc25c}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif}
 main,header,footer{max-width:940px;margin:0 auto;padding:0 20px}
@@ -31,7 +32,8 @@ th,td{text-align:left;padding:6px 12px 6px 0;border-bottom:1px solid var(--rule)
 th{font-weight:600}td.n,th.n{text-align:right}
 details{margin:8px 0 16px}summary{cursor:pointer;color:var(--link);padding:4px 0;display:inline-block}
 code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.86rem;overflow-wrap:anywhere}
-pre{background:var(--card);border:1px solid var(--rule);padding:12px;border-radius:6px;overflow-x:auto;white-space:pre-wrap}
+pre{background:var(--card);border:1px solid var(--rule);padding:12px;border-radius:6px;overflow-x:auto;
+white-space:pre-wrap}
 figure{margin:8px 0}figcaption{color:var(--soft);font-size:.92rem;max-width:72ch}
 .plot{width:100%;min-width:640px;height:auto;display:block;font:12.5px system-ui,-apple-system,"Segoe UI",sans-serif}
 .plot text{fill:var(--ink)}.plot .tick,.plot .axis{fill:var(--soft)}.plot .strong{font-weight:650}

@@ -86,7 +86,7 @@ def ratio_plot(c: Comparison) -> str:
     body += [
         _line(x(1), top - 12, x(1), bottom, "reference"),
         _text(x(1), top - 20, "equal", "tick", "middle"),
-        _text(left + (WIDTH - left - right) / 2, bottom + 34, "decode rate, candidate / base (log scale)", "axis", "middle"),
+        _text((left + WIDTH - right) / 2, bottom + 34, "decode rate, candidate / base (log scale)", "axis", "middle"),
     ]
     e, y = c.decode, top + 6
     body += [
@@ -149,9 +149,12 @@ def tau_plot(arms: Sequence[ArmSummary]) -> str:
                 at = x(k) + shift
                 if math.isfinite(t.low):
                     body.append(_line(at, y(t.low), at, y(t.high), f"whisker arm{number % 6}"))
-                body.append(mark(number, at, y(t.value), f"arm{number % 6}", f"{arm.name}, {k} drafts: tau {t.value:.3f}"))
+                body.append(
+                    mark(number, at, y(t.value), f"arm{number % 6}", f"{arm.name}, {k} drafts: tau {t.value:.3f}")
+                )
     description = "; ".join(
-        f"{arm.name} ({arm.label}): {'tau ' + format(arm.tau.value, '.3f') if arm.tau else 'never drafts'}" for arm in arms
+        f"{arm.name} ({arm.label}): {'tau ' + format(arm.tau.value, '.3f') if arm.tau else 'never drafts'}"
+        for arm in arms
     )
     return _figure("tau", "Mean accepted length by position in the block", description, height, body)
 
@@ -189,7 +192,8 @@ def stage_plot(arms: Sequence[ArmSummary]) -> str:
             width = x(at + value) - x(at)
             if width > 0.2:
                 body.append(
-                    f'<rect x="{x(at):.1f}" y="{y:.1f}" width="{max(0.5, width - 1.5):.1f}" height="28" class="stage-{name}">'
+                    f'<rect x="{x(at):.1f}" y="{y:.1f}" width="{max(0.5, width - 1.5):.1f}" height="28" '
+                    f'class="stage-{name}">'
                     f"<title>{escape(f'{label}, {name}: {value:.3f} ms')}</title></rect>"
                 )
             if width > 46:
@@ -248,10 +252,8 @@ def run_plot(arms: Sequence[ArmSummary], entries: Sequence[Entry]) -> str:
                 f'class="arm{number[name] % 6}"/>'
             )
     body += [_text(left - 8, bottom + 21 + 12 * i, arm.name, "tick", "end") for i, arm in enumerate(arms)]
-    body.append(
-        _text(left + (WIDTH - left - right) / 2, height - 8, f"runs 1 to {len(runs)}, in the order they were made", "axis",
-              "middle")
-    )  # fmt: skip
+    axis = f"runs 1 to {len(runs)}, in the order they were made"
+    body.append(_text((left + WIDTH - right) / 2, height - 8, axis, "axis", "middle"))
     order = " ".join(name for entry, name, _ in runs if entry.kind == "pair")
     description = f"{len(runs)} runs; the arms in order: {order}"
     return _figure("runs", "Decode rate along the run", description, height, body)
