@@ -27,6 +27,8 @@ Variant: TypeAlias = Literal["DSpark", "target only", "drafter only"]
 
 CONFIG = "config.json"
 _STAGE = re.compile(r"^mtp\.(\d+)\.")
+MOST_EXPERTS = 1 << 20
+"""Of all layers together; Pro has 23,424. It bounds what a damaged config can make us expect."""
 _ALONE = "deepseek_v4_dspark"
 """model_type of a drafter that mlx-vlm has split from its target."""
 
@@ -80,6 +82,11 @@ def examine(path: Path) -> Checkpoint:
     alone = raw.get("model_type") == _ALONE
     config = ModelConfig.from_json(_of_target(raw) if alone else raw, str(path / CONFIG))
 
+    if (asked := config.layers * config.experts) > MOST_EXPERTS:
+        raise ModelError(
+            f"{path / CONFIG}: {config.layers} layers of {config.experts} experts are {asked:,} experts; "
+            f"nothing over {MOST_EXPERTS:,} is read"
+        )
     found = headers.read_directory(path)
     stages = _stages(found)
     tensors: dict[str, Tensor] = {}

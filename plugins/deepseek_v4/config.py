@@ -142,7 +142,8 @@ class ModelConfig:
 def _refuse_relatives(raw: Mapping[str, Any], where: str) -> None:
     """Models that share the name but not the forward pass (spec section 15)."""
     model = str(raw.get("model_type", ""))
-    names = [model, *(str(a) for a in raw.get("architectures") or [])]
+    listed = raw.get("architectures")
+    names = [model, *(str(a) for a in (listed if isinstance(listed, list) else []))]
     folded = [name.lower().replace("_", "").replace(".", "") for name in names]
     if any(name.startswith("deepseekv41") for name in folded):
         raise ModelError(

@@ -192,13 +192,18 @@ def expected(c: ModelConfig, stages: int, quantised: bool = True) -> dict[str, t
         if parameter.kind == "plain":
             tensors[parameter.name] = (parameter.written, parameter.shape)
             continue
-        form = {"fp8": formats.FP8, "fp4": formats.FP4}.get(parameter.written) if quantised else None
-        parts = (form or formats.BFLOAT16).parts(*parameter.matrix)
+        parts = release_form(parameter, quantised).parts(*parameter.matrix)
         stems = [parameter.name] if parameter.kind == "matrix" else map(parameter.stem, range(parameter.copies))
         for stem in stems:
             for suffix, (dtypes, shape) in parts.items():
                 tensors[f"{stem}.{suffix}"] = (dtypes[0], shape)
     return tensors
+
+
+def release_form(parameter: Parameter, quantised: bool = True) -> Form:
+    """How a release stores a matrix or a bank; widths that no group divides stay BF16."""
+    form = {"fp8": formats.FP8, "fp4": formats.FP4}.get(parameter.written) if quantised else None
+    return form if form and parameter.matrix[1] % form.group == 0 else formats.BFLOAT16
 
 
 def total_bytes(tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
@@ -249,7 +254,7 @@ class _Search:
     def _matrix(self, parameter: Parameter, stems: list[str], shape: tuple[int, ...]) -> Stored | None:
         """One form for all stems, told by the first that is there; every part of every stem is then held against it."""
         there = [stem for stem in stems if f"{stem}.weight" in self._tensors]
-        form = self._form(parameter, there[0], shape) if there else self._written(parameter)
+        form = self._form(parameter, there[0], shape) if there else release_form(parameter, self._quantised)
         if form is None:
             for stem in stems:
                 self._claim(stem)
@@ -294,14 +299,10 @@ class _Search:
                 return packed
             self.misshapen.append(f"'{stem}.weight': found {weight} with scales {scales}: {packed}")
             return None
-        written = self._written(parameter)
+        written = release_form(parameter, self._quantised)
         dtypes, wanted = written.parts(rows, columns)["weight"]
         self._wrong(f"{stem}.weight", weight, f"{dtypes[0]} {[*shape[:-2], *wanted]}")
         return None
-
-    def _written(self, parameter: Parameter) -> Form:
-        form = {"fp8": formats.FP8, "fp4": formats.FP4}.get(parameter.written) if self._quantised else None
-        return form if form and parameter.matrix[1] % form.group == 0 else formats.BFLOAT16
 
     def _claim(self, stem: str) -> None:
         """Parts of a parameter that is already reported are not reported again as extra."""

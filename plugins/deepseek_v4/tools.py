@@ -39,7 +39,7 @@ def inspect(path: Path, device: str) -> dict[str, Any]:
     official = expected(config, checkpoint.stages)
     return {
         "path": str(path),
-        "architecture": (checkpoint.raw.get("architectures") or ["DeepseekV4ForCausalLM"])[0],
+        "architecture": _architecture(checkpoint),
         "variant": checkpoint.variant,
         "layout": checkpoint.layout,
         "formats": _formats(stored),
@@ -88,6 +88,11 @@ def refuse_if_too_large(checkpoint: Checkpoint, device: str, expand: bool, force
     """ModelError, saying by how much, if the target of this checkpoint does not fit the device's memory."""
     target = [one for name, one in checkpoint.stored.items() if not name.startswith("mtp.")]
     memory.refuse_if_too_large(str(checkpoint.path), memory.needed(target, expand), device, force)
+
+
+def _architecture(checkpoint: Checkpoint) -> str:
+    listed = checkpoint.raw.get("architectures")
+    return str(listed[0]) if isinstance(listed, list) and listed else "DeepseekV4ForCausalLM"
 
 
 def _formats(stored: Iterable[Stored]) -> dict[str, list[str]]:

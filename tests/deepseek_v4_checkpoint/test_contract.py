@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from sparkwright.core.errors import ModelError
 from sparkwright.plugins.deepseek_v4.checkpoint import examine, open_checkpoint
 from sparkwright.plugins.deepseek_v4.config import ModelConfig
 from sparkwright.plugins.deepseek_v4.contract import expected, total_bytes
+from sparkwright.plugins.deepseek_v4.tools import inspect
 
 FLASH: dict[str, Any] = tinyq.CONFIG | {
     "vocab_size": 129280,
@@ -149,3 +152,28 @@ def test_no_config_and_no_directory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps([1]))
     with pytest.raises(ModelError, match="found a JSON list"):
         examine(tmp_path)
+
+
+ODD: list[Any] = [None, True, False, 0, 1, -1, 2, 3, 7, 1 << 70, 1 << 22, 1e308, float("nan"), 0.5, "", "x", [], [1],
+                  ["a"], [None], {}, {"a": 1}, [[1]], -5, "yarn", [0, 0, 4, 128, 4, 128, 4]]  # fmt: skip
+
+
+def test_no_config_whatever_gives_anything_but_a_report_or_a_model_error(tmp_path: Path) -> None:
+    """250 configs with one to three keys of odd values, seen through the whole of `inspect`."""
+    tinyq.write(tmp_path)
+    rng, read = random.Random(3), 0
+    for _ in range(250):
+        config = copy.deepcopy(tinyq.CONFIG)
+        for _ in range(rng.randint(1, 3)):
+            where = config["rope_scaling"] if rng.random() < 0.1 and config["rope_scaling"] else config
+            if isinstance(where, dict):
+                where[rng.choice(list(where))] = rng.choice(ODD)
+        if rng.random() < 0.1:
+            config["model_type"] = "deepseek_v4_dspark"
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        try:
+            inspect(tmp_path, "cpu")
+            read += 1
+        except ModelError as error:
+            assert "\n" not in str(error)
+    assert 5 < read < 200
