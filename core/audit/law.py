@@ -120,13 +120,11 @@ def audit_law(
     """Runs the trials and tests them. progress(what, done, total) is called after each batch of trials."""
     if trials < 1 or horizon < 1:
         raise ValueError(f"an audit needs at least one trial and one token, not {trials} and {horizon}")
-    counts, sample = count(subject, trials, seed=seed, prompt=prompt, horizon=horizon, progress=progress)
+    plain = subject.promise in ("identity", "identity-up-to-ties")
+    counts, sample = count(subject, trials, seed=seed, prompt=prompt, horizon=horizon, progress=progress, plain=plain)
     law = Rounds(subject, prompt, horizon).law.joint(horizon)
     tests = holm(list(tests_of(counts, law)))
     joint = tests[0]
-    identical = None
-    if subject.promise in ("identity", "identity-up-to-ties"):
-        identical = _identical(subject, trials, seed, prompt, horizon)
     return LawResult(
         subject=subject.name,
         promise=subject.promise,
@@ -136,7 +134,7 @@ def audit_law(
         tests=tests,
         variation_bound=variation_bound(joint),
         smallest_bias=smallest_bias(joint.samples, joint.df, alpha / len(tests)),
-        identical=identical,
+        identical=sample.identical if plain else None,
         tau=sample.tau,
         rounds=sample.rounds,
         plain_rounds=sample.plain,
@@ -155,14 +153,22 @@ def count(
     prompt: Sequence[int] = (0, 0),
     horizon: int = HORIZON,
     progress: Callable[[str, int, int], None] | None = None,
+    plain: bool = False,
 ) -> tuple[Array, Sample]:
-    """int64 [V] * horizon: how often each first tokens came, and the sums of all rounds (its tokens are left empty)."""
+    """int64 [V] * horizon: how often each first tokens came, and the sums of all rounds (its tokens are left empty).
+
+    plain: decode every trial plainly too, and count the trials with the same tokens as `identical`.
+    """
     rounds = Rounds(subject, prompt, horizon)
+    never = Rounds(attrs.evolve(subject, scheduler=_Never(), confidences=False), prompt, horizon)
     counts = np.zeros((subject.vocab,) * horizon, dtype=np.int64)
     total = Sample(np.zeros((0, horizon), dtype=np.int32), np.zeros(subject.block + 1, dtype=np.int64))
     for start in range(0, trials, BATCH):
         size = min(BATCH, trials - start)
-        sample = rounds.run(_seeds(seed, start, size))
+        seeds = _seeds(seed, start, size)
+        sample = rounds.run(seeds)
+        if plain:
+            total.identical += int((sample.tokens == never.run(seeds).tokens).all(axis=1).sum())
         flat = np.ravel_multi_index(tuple(sample.tokens.T), counts.shape)
         counts += np.bincount(flat, minlength=counts.size).reshape(counts.shape)
         for field in ("lengths", "rounds", "plain", "submitted", "accepted", "empty_residuals", "redone"):
@@ -192,18 +198,6 @@ class _Never:
     @hookimpl
     def sparkwright_scheduler_learn(self, state: str, report: RoundReport) -> None:
         return None
-
-
-def _identical(subject: Subject, trials: int, seed: int, prompt: Sequence[int], horizon: int) -> int:
-    """How many trials emit what plain decoding emits with their seed."""
-    speculative, plain = (
-        Rounds(one, prompt, horizon) for one in (subject, attrs.evolve(subject, scheduler=_Never(), confidences=False))
-    )
-    same = 0
-    for start in range(0, trials, BATCH):
-        seeds = _seeds(seed, start, min(BATCH, trials - start))
-        same += int((speculative.run(seeds).tokens == plain.run(seeds).tokens).all(axis=1).sum())
-    return same
 
 
 def tests_of(counts: Array, law: Array) -> Iterator[Test]:

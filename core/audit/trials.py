@@ -59,6 +59,7 @@ class Sample:
     accepted: int = 0
     empty_residuals: int = 0
     redone: int = 0
+    identical: int = 0
 
     @property
     def tau(self) -> float:
