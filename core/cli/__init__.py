@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -16,6 +17,10 @@ COMMANDS = {
     "generate": ("generate:generate", "Generate text from a prompt, speculatively."),
     "plugins": ("plugins:plugins", "List the installed plugins, and show one."),
 }
+
+
+class _ReaderGoneError(Exception):
+    """A broken pipe, under a name that click does not turn into exit code 1."""
 
 
 class LazyGroup(click.Group):
@@ -30,6 +35,12 @@ class LazyGroup(click.Group):
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(f"sparkwright.core.cli.{module}"), name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -48,9 +59,9 @@ def cli(ctx: click.Context, strict_plugins: bool) -> None:
 def main() -> None:
     """The console script: runs `cli`; every error a user can cause is one message and an exit code, no traceback."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="sparkwright", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, _ReaderGoneError):
         # Whoever read our output has gone (`| head`): nothing is left to say, and flushing at exit would say it loudly.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141

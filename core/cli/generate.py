@@ -137,19 +137,22 @@ def _config(
 
 
 def _run(stream: Any, bars: _Bars, show: bool) -> Result:
-    """Print pieces as they come. The first Ctrl-C ends the request; its result is still returned."""
+    """Print pieces as they come. The first Ctrl-C ends the request; its result is still printed and returned."""
+    shown = 0
     with stream:
         try:
             for piece in stream:
                 bars.stop()
                 if show and piece.text:
+                    shown += len(piece.text)
                     write(printable(piece.text))
         except KeyboardInterrupt:
             stream.cancel()
         bars.stop()
         result: Result = stream.result
         if show:
-            write("" if result.text.endswith("\n") else "\n")
+            rest = result.text[shown:]  # what was decided while Ctrl-C was under way
+            write(printable(rest) + ("" if result.text.endswith("\n") else "\n"))
         return result
 
 

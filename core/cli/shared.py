@@ -17,8 +17,14 @@ from sparkwright.core.errors import OutputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # `main` knows what to do; rich would leave with a code of its own
+
+
 stderr = Console(stderr=True, highlight=False)
-stdout = Console(highlight=False)
+stdout = _Console(highlight=False)
 
 
 def config_options(function: F) -> F:

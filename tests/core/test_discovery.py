@@ -169,7 +169,7 @@ def bad_hooks() -> dict[str, tuple[dict[str, Any], str]]:
 
     @attrs.frozen
     class Unreadable:
-        n: Nowhere = option(0, "a number")  # type: ignore[name-defined]  # noqa: F821  # noqa: RUF009
+        n: Nowhere = option(0, "a number")  # type: ignore[name-defined]  # noqa: F821, RUF009
 
     register = "sparkwright_register_schedulers"
     return {
