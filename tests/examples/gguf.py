@@ -12,7 +12,7 @@ from tests.text.tokenizers_for_tests import SYMBOLS
 
 HEADS, KV_HEADS, HEAD, HIDDEN, INNER, LAYERS = 4, 2, 16, 64, 96, 2
 TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8, "Q4_K": 12}
-TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(SYMBOLS.values()), SYMBOLS[32] + "h"]
+TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(SYMBOLS.values()), SYMBOLS[32] + "h", "12"]
 
 METADATA: dict[str, Any] = {
     "general.architecture": "llama",
@@ -29,7 +29,7 @@ METADATA: dict[str, Any] = {
     "tokenizer.ggml.pre": "smollm",
     "tokenizer.ggml.tokens": TOKENS,
     "tokenizer.ggml.token_type": [3, 3, 3, *[1] * (len(TOKENS) - 3)],
-    "tokenizer.ggml.merges": [f"{SYMBOLS[32]} h"],
+    "tokenizer.ggml.merges": [f"{SYMBOLS[32]} h", "1 2"],
     "tokenizer.ggml.bos_token_id": 1,
     "tokenizer.ggml.eos_token_id": 2,
     "tokenizer.chat_template": "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}",
