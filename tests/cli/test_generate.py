@@ -155,9 +155,8 @@ def test_a_prompt_that_is_not_utf_8_is_refused_with_the_byte(cli: Cli, tmp_path:
 
 def test_a_plugin_that_cannot_be_imported_is_no_harm_unless_it_is_asked_for(cli: Cli) -> None:
     assert cli("generate", "abc", *PLAIN, "-m", "1", "--quiet") == Done(0, "d\n", "")
-    cli("generate", "abc", *PLAIN, "--drafter", "bad").failed(
-        2, "broken: swt_bad (swt-toys 1.2): RuntimeError: on purpose"
-    )
+    done = cli("generate", "abc", *PLAIN, "--drafter", "bad")
+    done.failed(2, "no drafter plugin is named 'bad'", "broken: swt_bad (swt-toys 1.2): RuntimeError: on purpose")
     done = cli("--strict-plugins", "generate", "abc", *PLAIN)
     done.failed(3, "--strict-plugins", "swt_bad (swt-toys 1.2): RuntimeError: on purpose")
 
@@ -240,6 +239,19 @@ def test_ctrl_c_while_a_model_loads_ends_it(process: Process) -> None:
 def test_bytes_that_are_no_text_in_an_argument_are_refused(process: Process) -> None:
     code, _, err = quiet_end(process("generate", b"caf\xe9", *PLAIN))
     assert code == 2 and err.startswith("error: the prompt is not valid text")
+
+
+def test_an_output_that_cannot_show_a_character_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import sys
+
+    from sparkwright.core.cli.shared import write
+    from sparkwright.core.errors import OutputError
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    write("plain")
+    with pytest.raises(OutputError, match="takes ascii and cannot show 'é'"):
+        write("caf\xe9")
 
 
 def test_a_fault_of_our_own_is_one_line_and_seventy(process: Process, package: Path) -> None:
