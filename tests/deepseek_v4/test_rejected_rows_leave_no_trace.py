@@ -52,7 +52,7 @@ def test_every_part_of_every_block(name: str, length: int) -> None:
 
 
 @pytest.mark.target
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 11, 15, 16, 17, 31, 33, 35, 37, 120, 125, 127, 128, 131, 252, 255])
+@pytest.mark.parametrize("length", [1, 3, 4, 15, 16, 33, 34, 120, 127, 128, 131, 255])
 def test_every_part_of_every_block_at_every_phase(length: int) -> None:
     every_commit(case("tiny-A"), length)
 
