@@ -168,7 +168,7 @@ def test_an_allow_list_that_leaves_nothing_or_names_nothing(cli: Cli, monkeypatc
     cli("generate", "abc", *PLAIN).failed(2, "SPARKWRIGHT_PLUGINS names the plugin 'chian'", "did you mean 'chain'")
 
 
-# ---------------------------------------------------------------------------------------- a process and its surroundings
+# ----------------------------------------------------------------------------------- a process and its surroundings
 
 
 def quiet_end(child: subprocess.Popen[bytes]) -> tuple[int, str, str]:
