@@ -121,8 +121,8 @@ class Drift:
 @attrs.frozen
 class SelfTest:
     """A against A in `repeats` independent stretches of `pairs` pairs: how often a difference was claimed, with the
-    exact interval of that rate. redrawn: the rate when the coin of the same runs is drawn again and again, which
-    has less Monte-Carlo error and knows this machine's noise and drift."""
+    exact interval of that rate. redrawn: the rate when the same runs are dealt to comparisons again and again,
+    under new coins: it has less Monte-Carlo error, and knows this machine's noise."""
 
     repeats: int
     pairs: int
@@ -314,26 +314,26 @@ def self_test(entries: Sequence[Entry], base: str, other: str, pairs: int, alpha
     repeats = len(good) // pairs
     if not repeats or pairs < 2:
         return None
-    rates = np.array([[run.decode_rate for run in entry.runs.values()] for entry in good[: repeats * pairs]])
+    used = good[: repeats * pairs]
+    rates = np.array([[run.decode_rate for run in entry.runs.values()] for entry in used])
     ratio = np.log(rates[:, 1] / rates[:, 0])  # second run over first, whoever they were
-    first_is_base = np.array([next(iter(entry.runs)) == base for entry in good[: repeats * pairs]])
+    first_is_base = np.array([next(iter(entry.runs)) == base for entry in used])
     observed = np.where(first_is_base, ratio, -ratio).reshape(repeats, pairs)
     alarms = int(_claims(observed, alpha).sum())
-    draws = max(1, 2000 // repeats)
-    coins = np.array(
-        [
-            [order[0] == base for order in orders((base, other), pairs, seed + 1 + draw * repeats + block)]
-            for draw in range(draws)
-            for block in range(repeats)
-        ]
-    ).reshape(draws, repeats, pairs)
-    redrawn = _claims(np.where(coins, ratio.reshape(repeats, pairs), -ratio.reshape(repeats, pairs)), alpha)
+    draws = math.ceil(2000 / repeats)
+    shuffle = np.random.default_rng(seed)
+    again_sum = 0
+    for draw in range(draws):  # the same runs, dealt to other comparisons, under other coins
+        mixed = shuffle.permutation(ratio).reshape(repeats, pairs)
+        coins = [orders((base, other), pairs, seed + 1 + draw * repeats + block) for block in range(repeats)]
+        signs = np.array([[1.0 if order[0] == base else -1.0 for order in coin] for coin in coins])
+        again_sum += int(_claims(signs * mixed, alpha).sum())
     low, high = binomial_interval(alarms, repeats)
-    rate, again = alarms / repeats, float(redrawn.mean())
+    rate, again = alarms / repeats, again_sum / (draws * repeats)
     words = (
         f"A against A, {repeats} times {pairs} pairs: {alarms} false alarms, {rate:.1%} (95% interval {low:.1%} to "
         f"{high:.1%}) "
-        f"where {alpha:.0%} is nominal; with the coin drawn {draws * repeats} times over the same runs {again:.1%}"
+        f"where {alpha:.0%} is nominal; with the same runs dealt anew {draws * repeats} times {again:.1%}"
     )
     if low > alpha:
         words += ". More than nominal: this machine is too unsteady for these settings"

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -20,6 +20,9 @@ from sparkwright.core.compare.result import CompareResult, Question, conclude
 from sparkwright.core.compare.runner import Progress, Runner, Settings, no_progress
 from sparkwright.core.compare.store import Store, write_atomically
 from sparkwright.core.errors import OutputError
+
+if TYPE_CHECKING:
+    from sparkwright.core.plugins import Catalogue
 
 Prompts = str | Path | Sequence[str | Prompt]
 
@@ -47,6 +50,7 @@ def compare(
     command: str = "",
     progress: Progress = no_progress,
     announce: Callable[[list[str]], None] | None = None,
+    catalogue: Catalogue | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> CompareResult:
     """Measure whether a candidate is faster than the base, in pairs of runs, and say so with an interval.
@@ -56,7 +60,8 @@ def compare(
     prompts. tokens: of each timed run, exactly so many unless `ignore_eos` is False. out: directory for the pairs
     and the reports; the same call continues an interrupted one. allow: slots that may differ besides. self_test:
     measure the base against itself so many times. margin: the difference that would matter. alpha: false alarms
-    that are accepted, over all candidates together. announce: told in lines what differs, before anything is assembled.
+    that are accepted, over all candidates together. announce: told in lines what differs, before anything is
+    assembled. catalogue: plugins to choose from, otherwise what is installed.
 
     Raises CompareError, ConfigError, OutputError; pairs measured before are kept in `out`.
     """
@@ -67,7 +72,9 @@ def compare(
     others = [b] if isinstance(b, (str, Path, Mapping)) else list(b)
     if self_test and (swaps or others):
         raise CompareError("a self-test compares the base with itself; leave out --swap and --b")
-    specs = engine_specs(base, swaps, others, sets)
+    if isolate and catalogue is not None:
+        raise CompareError("isolated arms find installed plugins only; leave out either isolate or catalogue")
+    specs = engine_specs(base, swaps, others, sets, catalogue)
     asked = [[swapped_key(s)] for s in swaps]
     differences = {
         spec.name: difference.check(specs[0], spec, key, allow)
@@ -75,12 +82,13 @@ def compare(
     }
     if announce is not None:
         announce([line for spec in specs[1:] for line in difference.described(spec, differences[spec.name])])
-    opener: Opener = IsolatedOpener() if isolate else EngineOpener()
+    opener: Opener = IsolatedOpener() if isolate else EngineOpener(catalogue=catalogue)
     settings = Settings(tokens, ignore_eos, seed, gate, profile=profile, cooldown=cooldown)
     return compare_specs(
         specs, resolve_prompts(prompts), opener, settings,
         pairs=pairs, out=out, differences=differences, self_test=self_test, margin=margin, alpha=alpha,
-        command=command, environment={**environment(specs), "isolated": isolate}, progress=progress, sleep=sleep,
+        command=command, environment={**environment(specs, catalogue), "isolated": isolate}, progress=progress,
+        sleep=sleep,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from sparkwright.core.compare.records import Arm, ArmSpec, CompareError, Prompt,
 from sparkwright.core.config import Config, load_config
 from sparkwright.core.engine import Engine
 from sparkwright.core.errors import RequestError
+from sparkwright.core.plugins import Catalogue
 from sparkwright.core.store import WeightStore
 
 Source = str | Path | Mapping[str, Any] | None
@@ -33,7 +34,13 @@ def swapped_key(assignment: str) -> str:
     return key.strip()
 
 
-def engine_specs(base: Source, swaps: Sequence[str], others: Sequence[Source], sets: Sequence[str]) -> list[ArmSpec]:
+def engine_specs(
+    base: Source,
+    swaps: Sequence[str],
+    others: Sequence[Source],
+    sets: Sequence[str],
+    catalogue: Catalogue | None = None,
+) -> list[ArmSpec]:
     """The base first, then an arm for each swap, then one for each other configuration. ConfigError names what is
     wrong."""
     arms: list[tuple[str, Source, list[str]]] = [("base", base, list(sets))]
@@ -45,7 +52,7 @@ def engine_specs(base: Source, swaps: Sequence[str], others: Sequence[Source], s
         raise CompareError(f"{len(arms)} arms are more than the {len(NAMES)} that one comparison takes")
     specs = []
     for name, (label, source, own) in zip(NAMES, arms, strict=False):
-        config = load_config(source, sets=own)
+        config = load_config(source, sets=own, catalogue=catalogue)
         plain = source if isinstance(source, Mapping) or source is None else str(source)
         specs.append(ArmSpec(name, label, config.to_dict(), config.sha256, {"config": plain, "sets": own}))
     return specs
@@ -55,9 +62,9 @@ def _name(source: Source) -> str:
     return "given configuration" if isinstance(source, Mapping) or source is None else Path(source).name
 
 
-def load(spec: ArmSpec) -> Config:
+def load(spec: ArmSpec, catalogue: Catalogue | None = None) -> Config:
     """The configuration of a spec, read again; CompareError if it is no longer what it was."""
-    config = load_config(spec.source["config"], sets=spec.source["sets"])
+    config = load_config(spec.source["config"], sets=spec.source["sets"], catalogue=catalogue)
     if config.sha256 != spec.sha256:
         raise CompareError(
             f"its configuration changed while the comparison ran ({spec.sha256[:12]} -> {config.sha256[:12]})"
@@ -67,15 +74,17 @@ def load(spec: ArmSpec) -> Config:
 
 @attrs.define(eq=False)
 class EngineOpener:
-    """Assembles engines that share one store of weights."""
+    """Assembles engines that share one store of weights. catalogue: plugins to choose from, else what is installed."""
 
     progress: Callable[[str, int, int], None] | None = None
+    catalogue: Catalogue | None = None
     store: WeightStore = attrs.field(factory=WeightStore)
 
     def __call__(self, spec: ArmSpec, *, stages: bool = False) -> Arm:
-        config = load(spec)
+        config = load(spec, self.catalogue)
         if stages:
-            config = load_config(spec.source["config"], sets=[*spec.source["sets"], "engine.stage_times=true"])
+            sets = [*spec.source["sets"], "engine.stage_times=true"]
+            config = load_config(spec.source["config"], sets=sets, catalogue=self.catalogue)
         return EngineArm(assemble(config, store=self.store, progress=self.progress))
 
 
@@ -142,7 +151,7 @@ def record(result: Any, notes: Sequence[str] = ()) -> RunRecord:
     )
 
 
-def environment(specs: Sequence[ArmSpec]) -> dict[str, Any]:
+def environment(specs: Sequence[ArmSpec], catalogue: Catalogue | None = None) -> dict[str, Any]:
     """What the numbers depend on besides the configurations: versions, machine, and the plugins' distributions."""
     from sparkwright.core.assembly import device_name
 
@@ -150,7 +159,7 @@ def environment(specs: Sequence[ArmSpec]) -> dict[str, Any]:
     for spec in specs:
         if "config" not in spec.source:
             continue
-        config = load_config(spec.source["config"], sets=spec.source["sets"])
+        config = load_config(spec.source["config"], sets=spec.source["sets"], catalogue=catalogue)
         for kind, slot in config.slots.items():
             found = config.catalogue.find(kind, slot.use)
             if found is not None:

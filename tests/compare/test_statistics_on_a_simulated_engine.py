@@ -1,11 +1,11 @@
 """Level, power and coverage of the verdict's interval, on simulated comparisons in the plan's own ABBA order.
 
-The data are log decode rates: 2% noise for each run (lognormal, or t3 scaled to the same standard deviation) and a drift
-of 5% over the whole comparison, linear in time; the functions are those of a real comparison. Sizes and errors:
+The data are log decode rates: 2% noise for each run (lognormal, or t3 scaled to the same standard deviation) and a
+drift of 5% over the whole comparison, linear in time; the functions are those of a real comparison. Sizes and errors:
 
-- type I and coverage: S = 20,000 comparisons for each case. At a true rate of 5% the standard error is 0.15 points; the
-  measured rate's upper 99% Clopper-Pearson bound must be <= 6%, which a true rate of 5.2% meets in 99.8% of seeds and one
-  of 6.5% in none of a million: the false-alarm rate of the test is below 0.3% and its power against 6.5% above 0.9999.
+- type I and coverage: S = 20,000 comparisons for each case. At a true rate of 5% the standard error is 0.15 points;
+  the measured rate's upper 99% Clopper-Pearson bound must be <= 6%, which means a measured rate of at most 5.62%: a
+  true rate of 5% exceeds that in 3e-5 of seeds (the test's false alarms), one of 6.5% stays below in 2e-7 (its misses).
 - power: S = 20,000, standard error 0.3 points at 83%; >= 80% is asked of the lower 99% bound.
 Seeds are fixed, so a pass is a pass for everybody.
 """

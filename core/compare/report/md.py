@@ -118,7 +118,7 @@ def markdown(result: CompareResult) -> str:
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]] | list[tuple[str, str]]) -> list[str]:
     return [
-        "| " + " | ".join(head) + " |",
+        "| " + " | ".join(map(_escape, head)) + " |",
         "|" + "---|" * len(head),
         *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows),
     ]
