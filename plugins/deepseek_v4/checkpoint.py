@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -88,10 +88,13 @@ def examine(path: Path) -> Checkpoint:
             f"nothing over {MOST_EXPERTS:,} is read"
         )
     found = headers.read_directory(path)
-    stages = _stages(found)
+    renamed = {name: names.official(name) for name in found}
+    stages = _stages(renamed.values())
     tensors: dict[str, Tensor] = {}
     for name, tensor in found.items():
-        official = names.official(name, last_stage=max(stages - 1, 0))
+        official = renamed[name]
+        if name.startswith(names.STAGELESS):
+            official = names.official(name, last_stage=max(stages - 1, 0))
         if official in tensors:
             raise ModelError(f"{path}: tensors '{tensors[official].name}' and '{name}' are both '{official}'")
         tensors[official] = tensor
@@ -114,7 +117,7 @@ def examine(path: Path) -> Checkpoint:
         config=config,
         variant=variant,
         stages=stages,
-        layout=_layout(found),
+        layout=_layout(found, any(name != official for name, official in renamed.items())),
         tensors=tensors,
         stored=stored,
         report=report,
@@ -141,8 +144,8 @@ def _of_target(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _stages(found: Mapping[str, Tensor]) -> int:
-    numbers = {int(match[1]) for name in found if (match := _STAGE.match(names.official(name)))}
+def _stages(officials: Iterable[str]) -> int:
+    numbers = {int(match[1]) for name in officials if (match := _STAGE.match(name))}
     if numbers and numbers != set(range(max(numbers) + 1)):
         gaps = sorted(set(range(min(max(numbers), 4096))) - numbers)
         raise ModelError(f"drafter stages must count from 0 without a gap; stages {gaps[:5]} have no 'mtp.*' tensor")
@@ -161,9 +164,8 @@ def _refuse_relatives(path: Path, tensors: Mapping[str, Tensor]) -> None:
             raise ModelError(f"{path}: this is {what}, which is not supported ({some(hits, 2)}); use {instead}")
 
 
-def _layout(found: Mapping[str, Tensor]) -> str:
+def _layout(found: Mapping[str, Tensor], renamed: bool) -> str:
     dtypes = {tensor.dtype for tensor in found.values()}
-    renamed = any(names.official(name) != name for name in found)
     if "U32" in dtypes:
         return "MLX, quantised" if renamed else "official names, quantised by MLX"
     if dtypes & {"F8_E4M3", "I8"}:

@@ -18,9 +18,12 @@ _OFFICIAL_HYPER_HEAD: Final = re.compile(r"^hc_head_(fn|base|scale)$")
 _EXPERT: Final = re.compile(
     r"^(ffn\.(?:shared_experts|experts(?:\.\d+)?|switch_mlp))\.(gate_proj|up_proj|down_proj)\.(.+)$"
 )
+_RELEASED_EXPERT: Final = re.compile(r"^(layers|mtp)\.\d+\.ffn\.experts\.\d+\.w[123]\.(weight|scale)$")
 
 PROJECTIONS: Final = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 _MLX_PROJECTIONS: Final = {official: mlx for mlx, official in PROJECTIONS.items()}
+STAGELESS: Final = ("markov_head.", "confidence_head.")
+"""What a drafter on its own holds outside its stages."""
 
 
 def official(name: str, last_stage: int = 0) -> str:
@@ -28,11 +31,13 @@ def official(name: str, last_stage: int = 0) -> str:
 
     last_stage: the drafter stage that carries the heads; a drafter on its own (mlx-vlm) writes them without a stage.
     """
+    if _RELEASED_EXPERT.match(name):
+        return name  # 97 of 100 names of a release
     name = name.removeprefix("language_model.").removeprefix("model.")
     for mlx, plain in (("embed_tokens.", "embed."), ("lm_head.", "head.")):
         if name.startswith(mlx):
             return plain + name.removeprefix(mlx)
-    if name.startswith(("markov_head.", "confidence_head.")):
+    if name.startswith(STAGELESS):
         return f"mtp.{last_stage}.{name}"
     if match := _HYPER_HEAD.match(name):
         return f"hc_head_{match[1]}"
@@ -47,13 +52,16 @@ def _in_block(leaf: str) -> str:
         return f"hc_{match[1]}_{match[2]}"
     if match := _HYPER_HEAD.match(leaf):
         return f"hc_head_{match[1]}"
-    leaf = re.sub(r"^self_attn\.", "attn.", re.sub(r"^mlp\.", "ffn.", leaf))
-    leaf = re.sub(r"\.weight_scale_inv$", ".scale", leaf)
+    for module, plain in (("self_attn.", "attn."), ("mlp.", "ffn.")):
+        if leaf.startswith(module):
+            leaf = plain + leaf.removeprefix(module)
+    if leaf.endswith(".weight_scale_inv"):
+        leaf = leaf.removesuffix("weight_scale_inv") + "scale"
     if leaf == "ffn.gate.e_score_correction_bias":
         return "ffn.gate.bias"
     if match := _EXPERT.match(leaf):
         leaf = f"{match[1]}.{PROJECTIONS[match[2]]}.{match[3]}"
-    return re.sub(r"^ffn\.switch_mlp\.", "ffn.experts.", leaf)
+    return leaf.replace("ffn.switch_mlp.", "ffn.experts.", 1) if leaf.startswith("ffn.switch_mlp.") else leaf
 
 
 def mlx(name: str) -> str:

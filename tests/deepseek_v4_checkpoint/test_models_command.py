@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from tests.deepseek_v4_checkpoint import tinyq
+from tests.deepseek_v4_checkpoint.test_contract import FLASH
 
 from sparkwright.core.cli import models as command
 from sparkwright.core.contracts import Provider, TargetFacts
 from sparkwright.core.errors import ModelError, PluginError, SparkwrightError
 from sparkwright.core.plugins import Catalogue
+from sparkwright.plugins.deepseek_v4.config import ModelConfig
+from sparkwright.plugins.deepseek_v4.contract import expected
+from sparkwright.plugins.deepseek_v4.headers import ITEM_BITS
 from sparkwright.plugins.deepseek_v4.tools import TOOLS, claims
 
 
@@ -115,3 +121,29 @@ def test_refusals_are_one_line_each(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "q" / "config.json").read_text())
     (tmp_path / "q" / "config.json").write_text(json.dumps(config | {"model_type": "deepseek_v41"}))
     assert "DeepSeek-V4.1" in str(refusal("inspect", tmp_path / "q"))
+
+
+@pytest.mark.slow
+def test_inspect_reads_nothing_but_headers_of_a_checkpoint_of_full_size(tmp_path: Path) -> None:
+    """Flash-0731's 48 shards as files with a hole where the payload would be: 167 GB that nobody could read in time."""
+    entries = list(expected(ModelConfig.from_json(FLASH), stages=3).items())
+    weight_map: dict[str, str] = {}
+    for i in range(48):
+        file = f"model-{i + 1:05d}-of-00048.safetensors"
+        header: dict[str, Any] = {}
+        at = 0
+        for name, (dtype, shape) in entries[i::48]:
+            size = math.prod(shape) * ITEM_BITS[dtype] // 8
+            header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
+            at += size
+            weight_map[name] = file
+        text = json.dumps(header).encode()
+        with (tmp_path / file).open("wb") as shard:
+            shard.write(struct.pack("<Q", len(text)) + text)
+            shard.truncate(8 + len(text) + at)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (tmp_path / "config.json").write_text(json.dumps(FLASH))
+    data = json.loads(run("inspect", tmp_path, "--json").stdout)
+    assert data["contract"] == {"fits": True, "official_tensors": 72_317, "missing": [], "extra": [], "misshapen": []}
+    assert (data["tensors"], data["bytes"], data["files"]) == (72_317, 166_878_536_440, 48)
+    assert data["memory"]["weights"] > 166e9
