@@ -14,7 +14,9 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import math
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -53,6 +55,7 @@ class RandomWeights:
 
     def __init__(self, config: ModelConfig, activation: str, dense: str) -> None:
         self._c, self._activation, self._dense = config, activation, dense
+        self._key = mx.random.key(0)
 
     @property
     def activation(self) -> str:
@@ -64,10 +67,11 @@ class RandomWeights:
             mx.eval(weight)
             return Linear(weight)
         mode, bits = MX[form]
-        codes = mx.random.randint(0, 255, (*shape[:-1], shape[-1] * bits // 8), dtype=mx.uint8)
+        packed = (*shape[:-1], shape[-1] * bits // 32)
+        self._key, use = mx.random.split(self._key)
+        weight = mx.random.split(use, math.prod(packed) // 2).reshape(packed)  # raw bits, without temporaries
         if bits == 8:  # no NaN, and values of moderate size
-            codes = (codes & 0x8F) | 0x30
-        weight = codes.view(mx.uint32)
+            weight = (weight & 0x8F8F8F8F) | 0x30303030
         scales = mx.full((*shape[:-1], shape[-1] // 32), 121, dtype=mx.uint8)
         mx.eval(weight, scales)
         return Linear(weight, scales, None, mode, bits, 32)
@@ -173,10 +177,11 @@ def least_bytes(call: Call, result: Any) -> int:
     moved: int = sum(a.nbytes for a in arrays(result))
     if call.op == "attend_rows":
         query, ring, slots, rows, select, *_ = call.arguments
-        moved += query.nbytes + slots.nbytes + int((slots >= 0).sum().item()) * ring.shape[1] * ring.itemsize
-        if rows is not None and select is not None:
-            used = {int(i) for row in select.tolist() for i in row if i >= 0}
-            moved += select.nbytes + len(used) * rows.shape[1] * rows.itemsize
+        moved += query.nbytes
+        for keys, index in ((ring, slots), (rows, select)):
+            if keys is not None and index is not None:
+                used = {int(i) for row in index.tolist() for i in row if i >= 0}
+                moved += index.nbytes + len(used) * keys.shape[1] * keys.itemsize
         return moved
     for argument in call.arguments:
         linears = argument if isinstance(argument, tuple) else (argument,)
@@ -201,10 +206,10 @@ def seconds(work: Callable[[], Any], repeats: int, inner: int) -> float:
 
 
 def bandwidth(megabytes: int) -> float:
-    """Bytes a second of x + 1, read and written."""
+    """Bytes a second of x + 1, read and written: the best of a few runs."""
     x = mx.zeros((megabytes << 18,), dtype=mx.float32)
     mx.eval(x)
-    return 2 * x.nbytes / seconds(lambda: x + 1, 5, 1)
+    return 2 * x.nbytes / min(seconds(lambda: x + 1, 1, 1) for _ in range(8))
 
 
 def made_up(state: State, position: int) -> None:
@@ -272,6 +277,7 @@ def main() -> None:
     parser.add_argument("--activation", default="auto", choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--dense", default="mxfp8", choices=["mxfp8", "float32", "bfloat16"])
     parser.add_argument("--same-tokens", action="store_true", help="all rows are one token: the best expert overlap")
+    parser.add_argument("--note", default="", help="what a reader should know about the machine")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = device_name()
@@ -300,7 +306,7 @@ def main() -> None:
         print(f"{rows} rows: layer {runs[-1]['layer_ms']} ms, floor {runs[-1]['floor_ms']} ms", file=sys.stderr)
 
     report = {
-        "command": "python docs/benchmarks/flash_layer.py " + " ".join(sys.argv[1:]),
+        "command": "python docs/benchmarks/flash_layer.py " + shlex.join(sys.argv[1:]),
         "device": device,
         "device_info": {k: v for k, v in mx.device_info().items() if isinstance(v, str | int)}
         if device != "cpu"
@@ -312,6 +318,7 @@ def main() -> None:
         "dense": options.dense,
         "experts": "mxfp4",
         "context": options.context,
+        "note": options.note,
         "bandwidth_gb_s": round(speed / 1e9, 2),
         "peak_memory_gb": round(mx.get_peak_memory() / 1e9, 2),
         "over_one_row": [round(r["layer_ms"] / runs[0]["layer_ms"], 3) for r in runs],

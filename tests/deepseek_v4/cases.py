@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -29,7 +30,8 @@ SEEDS = {"tiny-A": 2, "pro-like": 0, "one-block": 0, "many-heads": 0}
 
 def bundled_blas() -> bool:
     """Whether MLX multiplies with its own BLAS, whose rows do not depend on the number of rows (DESIGN section 7)."""
-    return not hasattr(ctypes.CDLL(None), "openblas_get_config")
+    own = sys.platform.startswith("linux") and mx.default_device().type == mx.DeviceType.cpu
+    return own and not hasattr(ctypes.CDLL(None), "openblas_get_config")
 
 
 @attrs.frozen(eq=False)
