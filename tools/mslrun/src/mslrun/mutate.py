@@ -7,11 +7,10 @@ report a race, an uninitialised read or an order dependence.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-BARRIER = re.compile(
-    r"(?:metal::)?\b(threadgroup_barrier|simdgroup_barrier)\s*\(([^()]*|[^()]*\([^()]*\)[^()]*)\)\s*;"
-)
+BARRIERS = ("threadgroup_barrier", "simdgroup_barrier")
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,15 @@ class Mutant:
     text: str
 
 
-def without_barriers(source: str) -> list[Mutant]:
-    """One mutant per barrier call of `source`, in order. Comments are not looked into: keep barriers out of them."""
+def without_barriers(source: str, names: Sequence[str] = BARRIERS) -> list[Mutant]:
+    """One mutant per barrier call of `source`, in order.
+
+    names: the functions or macros that are barriers. Comments are looked into too: keep barriers out of them.
+    """
+    argument = r"(?:[^()]|\([^()]*\))*"
+    call = re.compile(rf"(?:metal::)?\b(?:{'|'.join(map(re.escape, names))})\s*\({argument}\)\s*;")
     out = []
-    for found in BARRIER.finditer(source):
+    for found in call.finditer(source):
         line = source.count("\n", 0, found.start()) + 1
         gap = "\n" * found.group().count("\n")
         out.append(Mutant(line, found.group(), source[: found.start()] + ";" + gap + source[found.end() :]))

@@ -1,0 +1,50 @@
+"""Which ops the fused backend has, and what each covers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sparkwright.core.contracts import Op, OpSpec
+from sparkwright.plugins.deepseek_v4 import ops
+from sparkwright.plugins.kernels.fused.attention import attend_rows
+from sparkwright.plugins.kernels.fused.experts import grouped_experts
+from sparkwright.plugins.kernels.fused.launcher import Launcher
+from sparkwright.plugins.kernels.fused.matmul import (
+    LETTERS,
+    grouped_rows_matmul,
+    project_rows,
+    small_rows_matmul,
+    swiglu_matmul,
+)
+from sparkwright.plugins.kernels.fused.weights import DTYPES, FORMS
+
+Make = Callable[[Launcher], Op]
+
+TABLE: dict[OpSpec, Make] = {
+    ops.ATTEND_ROWS: attend_rows,
+    ops.GROUPED_EXPERTS: grouped_experts,
+    ops.GROUPED_ROWS_MATMUL: grouped_rows_matmul,
+    ops.PROJECT_ROWS: project_rows,
+    ops.SMALL_ROWS_MATMUL: small_rows_matmul,
+    ops.SWIGLU_MATMUL: swiglu_matmul,
+}
+
+
+def find(launcher: Launcher, op: OpSpec, dtype: str, format: str, widths: tuple[int, ...]) -> Op | None:
+    """The kernel of an op, or None for what it does not cover. The same name with another meaning is not ours."""
+    make = TABLE.get(op)
+    if make is None or dtype not in DTYPES or not covers(op, format, widths):
+        return None
+    return make(launcher)
+
+
+def covers(op: OpSpec, format: str, widths: tuple[int, ...]) -> bool:
+    """Formats must be readable; a projection has at most eight matrices; attention's channels come in pairs."""
+    formats = [part for part in format.replace("/", "+").split("+") if part]
+    if not all(part in FORMS for part in formats):
+        return False
+    if op == ops.PROJECT_ROWS:
+        return len(widths) <= 1 + len(LETTERS)
+    if op == ops.ATTEND_ROWS:
+        return all(width % 2 == 0 for width in widths)
+    return bool(formats)
