@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -169,6 +170,16 @@ def test_a_destination_that_holds_something_else_is_left_alone(source: Path, tmp
     (tmp_path / "begun" / STATE).write_text(json.dumps({"source": {}, "recipe": {"experts": "affine2"}}))
     with pytest.raises(OutputError, match=r"unfinished conversion of another source .*affine2"):
         convert(source, tmp_path / "begun", Recipe())
+
+
+def test_two_conversions_do_not_write_into_one_directory(source: Path, tmp_path: Path) -> None:
+    (tmp_path / STATE).touch()
+    with (tmp_path / STATE).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OutputError, match="another conversion is writing here"):
+            convert(source, tmp_path, Recipe())
+    convert(source, tmp_path, Recipe())
+    assert open_checkpoint(tmp_path).report.fine
 
 
 def test_a_full_disk_is_refused_before_anything_is_written(
