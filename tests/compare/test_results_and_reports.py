@@ -316,15 +316,15 @@ def test_every_plot_stands_beside_a_table_and_the_numbers_are_those_of_result_js
     three: tuple[Page, dict[str, Any], CompareResult],
 ) -> None:
     page, data, result = three
+    measured = {m["index"]: m["runs"] for m in data["measurements"] if m["kind"] == "pair"}
     for c in data["comparisons"]:
         name = c["name"]
         assert page.data[f"ratio-{name}"] == c["decode"]["ratio"]
         assert (page.data[f"low-{name}"], page.data[f"high-{name}"]) == (c["decode"]["low"], c["decode"]["high"])
         for pair in c["pairs"]:
             assert page.data[f"pair-{name}-{pair['index']}"] == pair["ratio"]
-            a, b = (next(m for m in data["measurements"] if m["kind"] == "pair" and m["index"] == pair["index"])["runs"][n]
-                    for n in ("A", name))  # fmt: skip
-            assert pair["ratio"] == pytest.approx(b["decode_rate"] / a["decode_rate"])
+            a, b = (measured[pair["index"]][arm]["decode_rate"] for arm in ("A", name))
+            assert pair["ratio"] == pytest.approx(b / a)
     for arm in data["arms"]:
         for k, tau in enumerate(arm["tau_at"], 1):
             assert page.data[f"tau-{arm['name']}-{k}"] == tau["value"]
