@@ -44,14 +44,16 @@ def table(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> str:
         "# cost_aware in simulation",
         "",
         "Made by `docs/benchmarks/scheduler_simulation.py`. Speeds are over plain decoding on the same simulated text.",
-        f"*steady*: {SEEDS} texts of {TOKENS} tokens after {WARM} (texts that change: all of it), over the better of plain",
-        "decoding and the best fixed depth, which is given as best (depth). *mean* and *p5*: mean and 5th percentile over",
-        f"{REQUESTS} requests of {LENGTH} tokens, each from scratch. Confidences: none; honest (the true chance); noisy (its",
-        "logit with a normal error of 1); too sure; too modest (a tenth of the chance); constant (always 0.99).",
+        f"*steady*: {SEEDS} texts of {TOKENS} tokens after {WARM} (texts that change: all of it), over the better of",
+        "plain decoding and the best fixed depth, which is given as best (depth). *mean* and *p5*: mean and 5th",
+        f"percentile over {REQUESTS} requests of {LENGTH} tokens, each from scratch. Confidences: none; honest (the",
+        "true chance); noisy (its logit with a normal error of 1); too sure; too modest (a tenth of the chance);",
+        "constant (always 0.99).",
         "",
         f"Of {len(every)} cells: lowest steady {low[3]['steady']:.3f} ({', '.join(low[:3])}); "
         f"{sum(e[3]['steady'] < 0.99 for e in every)} below 0.99.",
-        f"Lowest mean {mean[3]['mean']:.3f} ({', '.join(mean[:3])}); lowest p5 {tail[3]['p5']:.3f} ({', '.join(tail[:3])}).",
+        f"Lowest mean {mean[3]['mean']:.3f} ({', '.join(mean[:3])}); "
+        f"lowest p5 {tail[3]['p5']:.3f} ({', '.join(tail[:3])}).",
     ]
     for claims, curves in results.items():
         lines += ["", f"## Confidences: {claims}", ""]
@@ -60,9 +62,7 @@ def table(results: dict[str, dict[str, dict[str, dict[str, float]]]]) -> str:
             row = []
             for values in curves.values():
                 v = values[profile]
-                row.append(
-                    f"{v['steady']:.3f} of {v['best']:.2f} ({v['depth']:.0f}); {v['mean']:.3f}, {v['p5']:.3f}"
-                )
+                row.append(f"{v['steady']:.3f} of {v['best']:.2f} ({v['depth']:.0f}); {v['mean']:.3f}, {v['p5']:.3f}")
             lines.append(f"| {profile} | " + " | ".join(row) + " |")
     lines += ["", "A cell reads: steady of best (depth); mean, p5.", "", "Cost curves, in plain decodes:", ""]
     lines += [f"- {n}: draft {c.draft}, verify of 1..8 rows {', '.join(map(str, c.verify))}" for n, c in CURVES.items()]

@@ -33,6 +33,7 @@ _BELIEF_ROUNDS = 2.0  # rounds it counts for
 _FIRST_GAP = 12.0  # plain rounds before the first probe, for a probe that loses one plain decode
 _LONGEST_GAP = 512.0
 _LOOK_DEEPER = 24  # every so many active rounds one goes deeper than it seems worth
+_PRIOR = 3.0
 _COME_BACK = 0.02  # how much better than plain decoding drafting must look to be taken up again
 _HOPE = 3.0  # imagined successes behind position 1 in such a round
 _FORCED = 2  # every so many probes one submits a draft whatever its confidence says
@@ -98,7 +99,7 @@ class CostAware:
         return RequestState(
             acceptance=Acceptance(depth, keep, _BELIEF, _BELIEF_ROUNDS),
             reliability=Reliability(depth, keep),
-            rate=Rate(keep, belief * 2 * _BELIEF_ROUNDS, 2 * _BELIEF_ROUNDS, _BELIEF_ROUNDS),
+            rate=Rate(keep, belief * _PRIOR * 2, _PRIOR * 2, _PRIOR),
             confident=self.confident,
         )
 
@@ -178,8 +179,9 @@ class CostAware:
             state.gap *= 0.97
             return
         state.probes += 1
-        state.waited = 0
-        state.gap *= 1.0 if 1 + report.accepted > cost else 2.0
+        if 1 + report.accepted <= cost:  # one that paid is repeated at once: evidence that turned needs no patience
+            state.waited = 0
+            state.gap *= 2.0
 
 
 def _describe(options: CostAwareOptions, site: Site) -> SchedulerFacts:

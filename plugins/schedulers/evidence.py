@@ -13,7 +13,8 @@ import math
 import attrs
 
 _RECENT = 1.0 - 1.0 / 24.0  # the short memory: about 24 rounds
-_ALARM = 3.0  # standard deviations between the two memories; by chance about once in 400 independent windows
+_ALARM = 4.0  # standard deviations between the two memories before the text is taken to have changed
+_SHIFT_PRIOR, _SLOPE_PRIOR = 3.0, 12.0
 _OFFSET_PRIOR = 6.0  # curvature: how little a single position is believed to differ from the others
 _MEANS = 1.0 - 1.0 / 64.0  # memory of the mean confidences
 _ALARM_FLOOR = 0.25  # keeps one lucky draft among impossible ones from being an alarm
@@ -97,9 +98,9 @@ class Reliability:
     shift: float = 0.0
     slope: float = 1.0
     # Curvature: the prior's, of 1/variance of each parameter, plus that of the data
-    h00: float = 1.0
+    h00: float = _SHIFT_PRIOR
     h01: float = 0.0
-    h11: float = 12.0
+    h11: float = _SLOPE_PRIOR
     offsets: list[float] = attrs.field(init=False)
     curvature: list[float] = attrs.field(init=False)
     seen: list[float] = attrs.field(init=False)
@@ -128,9 +129,9 @@ class Reliability:
         p = sigmoid(self.slope * x + self.shift + self.offsets[k])
         weight, residual = p * (1.0 - p), hit - p
         fade = 1.0 - self.keep
-        self.h00 = self.keep * self.h00 + fade * 1.0 + weight
+        self.h00 = self.keep * self.h00 + fade * _SHIFT_PRIOR + weight
         self.h01 = self.keep * self.h01 + weight * x
-        self.h11 = self.keep * self.h11 + fade * 12.0 + weight * x * x
+        self.h11 = self.keep * self.h11 + fade * _SLOPE_PRIOR + weight * x * x
         determinant = self.h00 * self.h11 - self.h01 * self.h01
         shift = residual * (self.h11 - self.h01 * x) / determinant
         slope = residual * (self.h00 * x - self.h01) / determinant
@@ -178,6 +179,6 @@ class Rate:
         self.recent_cost = self.recent_cost * _RECENT + cost
         self.surprise = self.surprise * _RECENT + residual
         self.variance = self.variance * _RECENT * _RECENT + max(residual * residual, 0.25)
-        if abs(self.surprise) > 4.0 * math.sqrt(self.variance + 4 * _ALARM_FLOOR):
+        if abs(self.surprise) > _ALARM * math.sqrt(self.variance + 4 * _ALARM_FLOOR):
             self.tokens, self.cost, self.rounds = self.recent_tokens, self.recent_cost, self.recent_rounds
             self.surprise = self.variance = 0.0

@@ -1,5 +1,5 @@
-"""A simulated request: a text whose tokens are easy or hard to draft, a cost curve, and a scheduler that is driven as the
-engine drives it. No model, no MLX, no clock. Used by the tests and by docs/benchmarks/scheduler_simulation.py.
+"""A simulated request: a text of tokens easy or hard to draft, a cost curve, and a scheduler driven as the engine
+drives it. No model, no MLX, no clock. Used by the tests and by docs/benchmarks/scheduler_simulation.py.
 
 Whether a draft is accepted belongs to the text, not to the round: token t falls if its own uniform number is below its
 acceptance, so every depth and every scheduler meets the same text.
@@ -49,10 +49,14 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
+def _level(a: float) -> Level:
+    return lambda share: a
+
+
 PROFILES: dict[str, tuple[Level, float, float]] = {
     # name: (level over the text, spread of the logit between tokens, factor of each deeper position)
-    **{f"constant {a}": ((lambda share, a=a: a), 0.0, 1.0) for a in (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98)},
-    **{f"spread {a}": ((lambda share, a=a: a), 2.0, 1.0) for a in (0.3, 0.5, 0.7, 0.9)},
+    **{f"constant {a}": (_level(a), 0.0, 1.0) for a in (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98)},
+    **{f"spread {a}": (_level(a), 2.0, 1.0) for a in (0.3, 0.5, 0.7, 0.9)},
     "decaying 0.9": (lambda share: 0.9, 0.0, 0.75),
     "rising 0.45": (lambda share: 0.45, 0.0, 1.18),
     "drifting": (lambda share: 0.5 + 0.45 * math.cos(6 * math.pi * share), 0.5, 1.0),
