@@ -221,10 +221,14 @@ class TokenizerText(Text):
     config: Mapping[str, Any]
     prefix: tuple[int, ...]
     eos: tuple[int, ...]
+    limit: int | None = None
 
     @classmethod
-    def load(cls, directory: Path | str) -> TokenizerText:
-        """ModelError if the tokenizer is missing, damaged or of another format."""
+    def load(cls, directory: Path | str, limit: int | None = None) -> TokenizerText:
+        """ModelError if the tokenizer is missing, damaged or of another format.
+
+        limit: the model's vocabulary; a prompt with a token beyond it is refused (some tokenizers have such tokens).
+        """
         directory = Path(directory)
         path = directory / "tokenizer.json"
         read_json(path, required=True)
@@ -238,7 +242,7 @@ class TokenizerText(Text):
             **read_json(directory / "special_tokens_map.json"),
             **read_json(directory / "tokenizer_config.json"),
         }
-        return cls(directory, tokenizer, config, _prefix(directory, tokenizer, config), eos_ids(directory))
+        return cls(directory, tokenizer, config, _prefix(directory, tokenizer, config), eos_ids(directory), limit)
 
     @property
     def vocab_size(self) -> int:
@@ -281,7 +285,14 @@ class TokenizerText(Text):
             text.encode()
         except UnicodeEncodeError:
             raise RequestError("prompt: contains lone surrogates, which are not text; give valid UTF-8") from None
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        ids = list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        if self.limit is not None and ids and max(ids) >= self.limit:
+            piece = self.tokenizer.id_to_token(max(ids))
+            raise RequestError(
+                f"prompt: the token {piece!r} (id {max(ids)}) is beyond this model's vocabulary of {self.limit}; "
+                "leave it out"
+            )
+        return ids
 
 
 def _prefix(directory: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> tuple[int, ...]:

@@ -168,8 +168,14 @@ def build(options: Options, site: Site) -> MlxLmTarget:
             "on the CPU rows are bit-equal with SPARKWRIGHT_OPENBLAS=0 and float32"
         )
     directory = _directory(site)
-    text = TokenizerText.load(directory)  # before the weights: it is the cheaper thing to be wrong
-    from sparkwright.plugins.targets.mlx_lm_model import Model
+    text = TokenizerText.load(directory, facts.vocab_size)  # before the weights: it is the cheaper thing to be wrong
+    try:
+        from sparkwright.plugins.targets.mlx_lm_model import Model
+    except Exception as error:  # an mlx-lm of another version, or without what it needs
+        raise PluginError(
+            f"target mlx_lm: mlx-lm cannot be imported ({type(error).__name__}: {error}); "
+            "run `pip install -U 'sparkwright[mlx-lm]'`"
+        ) from error
 
     def load() -> Model:
         return Model.load(directory, facts, options.dtype, site.device, site.progress)

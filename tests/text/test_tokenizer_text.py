@@ -90,6 +90,13 @@ def test_a_prompt_with_lone_surrogates_is_a_request_error(tmp_path: Path) -> Non
         text.encode("a\udc80")
 
 
+def test_a_prompt_with_a_token_the_model_does_not_have_is_a_request_error(tmp_path: Path) -> None:
+    text = TokenizerText.load(write(tmp_path, byte_level()), limit=262)
+    assert text.encode("he") != []
+    with pytest.raises(RequestError, match=r"'</s>' \(id 263\) is beyond this model's vocabulary of 262"):
+        text.encode("he</s>")
+
+
 def test_ids_beyond_the_vocabulary_decode_to_nothing(tmp_path: Path) -> None:
     text = TokenizerText.load(write(tmp_path, byte_level()))
     assert text.decode([*text.encode("hi"), text.vocab_size + 5]) == "hi"
