@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sparkwright.core.contracts import Op, OpSpec
 from sparkwright.plugins.deepseek_v4 import ops
 from sparkwright.plugins.deepseek_v4.linear import ExpertBank, Linear, dtype_of
-from sparkwright.plugins.kernels.fused.launcher import Launcher
+from sparkwright.plugins.kernels.fused.launcher import Backend, Launcher
 from sparkwright.plugins.kernels.fused.table import find
 
 F64 = NDArray[np.float64]
@@ -56,8 +56,8 @@ class Problem:
     bounds: list[F64]
     per_row: tuple[int, ...]  # which arguments have the rows as their first axis
 
-    def kernel(self) -> Op:
-        launcher = Launcher("metal")
+    def kernel(self, backend: Backend = "metal") -> Op:
+        launcher = Launcher(backend)
         formats = [a.format for a in self.arguments if isinstance(a, Linear | ExpertBank)]
         dtype = str(self.arguments[0].dtype).removeprefix("mlx.core.")
         found = find(launcher, self.spec, dtype, "+".join(formats), ())

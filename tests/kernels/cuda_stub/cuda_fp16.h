@@ -1,0 +1,1 @@
+// In cuda_bf16.h of this folder.
