@@ -1,0 +1,54 @@
+"""What the fused backend covers and what it leaves to the next one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import attrs
+import pytest
+
+from sparkwright.core.contracts import NoOptions, OpSpec, Site
+from sparkwright.plugins.deepseek_v4 import ops
+from sparkwright.plugins.kernels import fused
+from sparkwright.plugins.kernels.fused.launcher import Launcher
+from sparkwright.plugins.kernels.fused.table import TABLE, find
+
+
+@pytest.mark.parametrize("op", TABLE, ids=lambda op: op.name)
+def test_on_the_cpu_every_op_is_left_to_the_next_backend(op: OpSpec) -> None:
+    (provider,) = fused.sparkwright_register_kernels()
+    backend = provider.build(NoOptions(), Site(device="cpu"))
+    assert isinstance(backend, fused.Fused)
+    assert backend.sparkwright_select_kernel(op, "float32", "mxfp4", (64, 64)) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "format", "widths", "covered"),
+    [
+        (ops.SMALL_ROWS_MATMUL, "bfloat16", "mxfp4", (4096, 1024), True),
+        (ops.SMALL_ROWS_MATMUL, "bfloat16", "affine3", (4096, 1024), False),
+        (ops.SMALL_ROWS_MATMUL, "int32", "mxfp4", (4096, 1024), False),
+        (ops.GROUPED_EXPERTS, "bfloat16", "affine2/affine4", (4096, 2048, 256), False),
+        (ops.GROUPED_EXPERTS, "bfloat16", "affine4/affine8", (4096, 2048, 256), True),
+        (ops.PROJECT_ROWS, "bfloat16", "mxfp8+bfloat16", (4096, *[64] * 8), True),
+        (ops.PROJECT_ROWS, "bfloat16", "mxfp8+bfloat16", (4096, *[64] * 9), False),
+        (ops.ATTEND_ROWS, "bfloat16", "", (64, 512, 64), True),
+        (ops.ATTEND_ROWS, "bfloat16", "", (64, 511, 64), False),
+        (ops.INDEXER_SELECT, "bfloat16", "", (64, 128, 512), False),
+    ],
+)
+def test_a_combination_is_covered_or_declined(
+    op: OpSpec, dtype: str, format: str, widths: tuple[int, ...], covered: bool
+) -> None:
+    assert (find(Launcher("metal"), op, dtype, format, widths) is not None) == covered
+
+
+def test_an_op_of_the_same_name_and_another_meaning_is_declined() -> None:
+    other = attrs.evolve(ops.SMALL_ROWS_MATMUL, reference="somebody.elses:small_rows_matmul")
+    assert find(Launcher("metal"), other, "float32", "mxfp4", (64, 64)) is None
+
+
+def test_the_plugin_module_imports_no_mlx() -> None:
+    code = "import sys, sparkwright.plugins.kernels.fused; assert not [m for m in sys.modules if m.startswith('mlx')]"
+    subprocess.run([sys.executable, "-c", code], check=True)
