@@ -134,7 +134,8 @@ def test_what_fits_is_not_refused() -> None:
         [described("drafter", attrs.evolve(BLOCK, vocab_size=V, taps=(-1, 0)))],
         [described("drafter", attrs.evolve(BLOCK, vocab_size=None))],
         [described("drafter", DrafterFacts(block=0)), described("target", attrs.evolve(TARGET, rollback=None))],
-        [anticipating],  # greedy needs no causality
+        [anticipating],  # greedy needs no causality, nor does any verifier under a sampler without randomness
+        [anticipating, described("verifier", VerifierFacts("law", causal=True))],
         [anticipating, described("sampler", SamplerFacts()), described("verifier", VerifierFacts("law", causal=False))],
         [
             described("drafter", BLOCK, requires=frozenset({"x"})),

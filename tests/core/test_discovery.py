@@ -173,7 +173,9 @@ def bad_hooks() -> dict[str, tuple[dict[str, Any], str]]:
 
     register = "sparkwright_register_schedulers"
     return {
-        "misspelt": ({"sparkwright_register_drafter": hookimpl(misspelt)}, "hooks that do not fit"),
+        "misspelt": (
+            {**registering(provider()), "sparkwright_register_drafter": hookimpl(misspelt)}, "hooks that do not fit",
+        ),
         "arguments": ({register: hookimpl(arguments)}, "wanted"),
         "raises": ({register: hookimpl(raising)}, "KeyError: 'on purpose'"),
         "not iterable": ({register: hookimpl(lambda: 3)}, "returned int, expected an iterable of Provider"),

@@ -155,10 +155,13 @@ def scheduler(plugin: object, **facts: Any) -> Provider:
     )  # fmt: skip
 
 
-def test_no_block_is_longer_than_the_tokens_that_remain() -> None:
+@pytest.mark.parametrize("context", [None, 1000])
+def test_no_block_is_longer_than_the_tokens_that_remain(context: int | None) -> None:
     limits, (observer, seen) = Limits(), rounds_observer()
+    drafter = toys.random_drafter()
+    drafter = attrs.evolve(drafter, describe=lambda options, site: DrafterFacts(block=7, context=context))
     settings = {"drafter": {"use": "random"}, "scheduler": {"use": "toy"}, "observers": {"use": ["rounds"]}}
-    with toy_engine(settings, scheduler(limits), observer) as engine:
+    with toy_engine(settings, scheduler(limits), observer, drafter) as engine:
         engine.complete("abc", max_tokens=12)
     left = 11  # the first token comes from the prefill
     limited = iter(limits.limits)
@@ -361,3 +364,42 @@ def test_an_incomplete_round_is_repeated_once_with_the_same_keys(reads: list[tup
     assert result.stats.repeated_rounds == result.stats.rounds
     assert plugin.calls == [False, True] * (1 + result.stats.rounds)
     assert len(reads) == result.stats.transfers == 2 * (1 + result.stats.rounds)
+
+
+# --------------------------------------------------------------------------------------------------- a sampler's state
+
+
+@attrs.define(eq=False)
+class Remembering(Shortcut):
+    """Its state is the prompt and every emitted token; keeps the states that rows are asked for."""
+
+    asked: list[tuple[tuple[int, ...], int]] = attrs.field(factory=list)
+
+    @hookimpl
+    def sparkwright_sampler_start(self, prompt: Sequence[int]) -> Any:  # type: ignore[override]
+        return tuple(prompt)
+
+    @hookimpl
+    def sparkwright_sampler_rows(self, state: tuple[int, ...], drafts: mx.array) -> None:  # type: ignore[override]
+        self.asked.append((state, drafts.shape[0]))
+
+    @hookimpl
+    def sparkwright_sampler_advance(self, state: tuple[int, ...], tokens: Sequence[int]) -> Any:  # type: ignore[override]
+        return (*state, *tokens)
+
+
+def test_a_samplers_state_is_the_prompt_and_every_emitted_token_the_anchor_included() -> None:
+    plugin = Remembering()
+    provider = Provider(
+        kind="sampler", name="remembering", summary="toy", build=lambda options, site: plugin,
+        describe=lambda options, site: SamplerFacts(),
+    )  # fmt: skip
+    settings = {"drafter": {"use": "table"}, "sampler": {"use": "remembering"}, "observers": {"use": ["rounds"]}}
+    observer, seen = rounds_observer()
+    with toy_engine(settings, provider, observer, base=SAMPLED) as engine:
+        result = engine.complete("abc", seed=4)
+    whole = (*letters("abc"), *result.tokens)
+    assert [state for state, _ in plugin.asked] == [
+        whole[:n] for n in (3, *(trace.position + 1 for trace in seen))
+    ]  # fmt: skip
+    assert [n for _, n in plugin.asked] == [0, *(trace.submitted for trace in seen)]

@@ -220,12 +220,19 @@ def test_max_tokens_and_the_context_at_once_is_max_tokens() -> None:
 # ---------------------------------------------------------------------------------------------------------- counting
 
 
-@pytest.mark.parametrize("drafter", ["none", "table", "lookup", "random"])
+CONFIDENT = toys.table_drafter(
+    near(table()), name="confident", proposal="point", block=7, confidences=(0.9, 0.8, 0.7, 0.4, 0.9, 0.9, 0.9)
+)
+
+
+@pytest.mark.parametrize("drafter", ["none", "table", "lookup", "random", "confident"])
 @pytest.mark.parametrize("stop", [(), ("ab",), ("h",)])
 def test_statistics_are_a_recount_of_the_rounds(drafter: str, stop: tuple[str, ...]) -> None:
     observer, seen = rounds_observer()
-    settings = {"drafter": {"use": drafter}, "observers": {"use": ["rounds"]}}
-    with toy_engine(settings, toys.markov_target(table(), eos=(7,)), observer) as engine:
+    settings: dict[str, Any] = {"drafter": {"use": drafter}, "observers": {"use": ["rounds"]}}
+    if drafter == "confident":
+        settings["scheduler"] = {"use": "threshold"}  # submits three of seven
+    with toy_engine(settings, toys.markov_target(table(), eos=(7,)), CONFIDENT, observer) as engine:
         for prompt in ("abcabcabc", "k", "fgfg", "dhdh", "cj"):
             seen.clear()
             result = engine.complete(prompt, max_tokens=40, stop=stop)
