@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import mlx.core as mx
@@ -77,7 +77,7 @@ class _Schedules:
         self._states: list[Any] = [self._hook.sparkwright_scheduler_start()]
         self._planned: dict[int, tuple[Any, int]] = {}
         self._chosen: dict[tuple[int, tuple[float, ...]], tuple[Any, int]] = {}
-        self._after: dict[tuple[int, RoundReport], int] = {}
+        self._after: dict[tuple[int, tuple[float, ...], RoundReport], int] = {}
 
     def plan(self, state: int) -> int:
         """How many drafts to ask for."""
@@ -105,11 +105,11 @@ class _Schedules:
             self._chosen[known] = kept, depth
         return self._chosen[known][1]
 
-    def learn(self, state: int, report: RoundReport) -> int:
-        """The number of the state after the report."""
-        known = (state, report)
+    def learn(self, state: int, confidences: tuple[float, ...], report: RoundReport) -> int:
+        """The number of the state after the report; confidences are all of the round's."""
+        known = (state, confidences, report)
         if known not in self._after:
-            before = self._chosen.get((state, report.confidences), self._planned[state])[0]
+            before = self._chosen.get((state, confidences), self._planned[state])[0]
             kept = copy.deepcopy(before)
             self._hook.sparkwright_scheduler_learn(state=kept, report=report)
             self._after[known] = len(self._states)
@@ -233,19 +233,22 @@ def _groups(labels: Array) -> Iterator[tuple[Any, Array]]:
         yield labels[indices[0]], indices
 
 
+_Said: TypeAlias = tuple[int, tuple[float, ...], RoundReport]
+"""A scheduler state, the round's confidences, and what will be reported but for what was accepted."""
+
+
 @attrs.frozen(eq=False)
 class _Group:
     """Trials of one round that are computed together: one position, history and submitted depth.
 
-    trials: their numbers; anchor int32 [M]; kind [M]: which of `reports` (scheduler state, report) each will give, but
-    for what was accepted
+    trials: their numbers; anchor int32 [M]; kind [M]: which of `reports` each will give
     """
 
     trials: Array
     history: tuple[int, ...]
     anchor: mx.array
     position: int
-    reports: list[tuple[int, RoundReport]]
+    reports: list[_Said]
     kind: Array
 
 
@@ -290,7 +293,7 @@ class Rounds:
         subject, states = self.subject, self._state[trials]
         if planned == 0:
             distinct, kind = np.unique(states, return_inverse=True)
-            nothing = [(int(state), RoundReport(0, 0, 0, 0, (), False)) for state in distinct]
+            nothing: list[_Said] = [(int(state), (), RoundReport(0, 0, 0, 0, (), False)) for state in distinct]
             self._plain(_Group(trials, history, anchor, position, nothing, kind))
             return
         keys = subject.keys(self._seeds[trials], position)
@@ -298,14 +301,14 @@ class Rounds:
         drafted = draft.tokens.shape[-1]
         read = subject.confidences and draft.confidence is not None
         confidence = np.array(draft.confidence) if read else np.zeros((len(trials), 0), dtype=np.float32)
-        reports: list[tuple[int, RoundReport]] = []
+        reports: list[_Said] = []
         kind = np.zeros(len(trials), dtype=np.int64)  # which report each trial will give
         for values, members in _groups(np.concatenate([states[:, None], confidence], axis=1)):
             state, told = int(values[0]), tuple(float(c) for c in values[1:])
             kind[members] = len(reports)
             depth = self.schedules.depth(state, told, drafted)
-            reports.append((state, RoundReport(planned, drafted, depth, 0, told, False)))
-        depths = np.array([report.submitted for _, report in reports])[kind]
+            reports.append((state, told, RoundReport(planned, drafted, depth, 0, told[: depth + 1], False)))
+        depths = np.array([report.submitted for _, _, report in reports])[kind]
         for depth, members in _groups(depths):
             index = mx.array(members.astype(np.int32))
             group = _Group(trials[members], history, anchor[index], position, reports, kind[members])
@@ -351,9 +354,9 @@ class Rounds:
             self._tokens[trials[some], self._length[trials[some]] + k] = emitted[some, k]
         self._length[trials] += accepted + 1
         for (kind, value), members in _groups(np.stack([group.kind, accepted], axis=1)):
-            state, report = group.reports[kind]
+            state, told, report = group.reports[kind]
             report = attrs.evolve(report, accepted=int(value))
-            self._state[trials[members]] = self.schedules.learn(state, report)
+            self._state[trials[members]] = self.schedules.learn(state, told, report)
 
     def _refuse(self, flags: Array) -> None:
         if np.any(flags & NON_FINITE):
