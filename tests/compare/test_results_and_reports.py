@@ -126,6 +126,21 @@ def test_a_pair_is_one_prompt_and_one_seed_in_the_planned_order_after_the_gate(s
     assert opener.open == set()
 
 
+def test_arms_are_closed_also_when_a_later_one_cannot_be_assembled(simulated: Compare) -> None:
+    opener = Watched()
+
+    def refusing(spec: ArmSpec, *, stages: bool = False) -> Any:
+        if spec.name == "B":
+            raise ValueError("no")
+        return opener(spec, stages=stages)
+
+    with pytest.raises(
+        CompareError, match=r"arm B \(swap\) cannot be assembled: ValueError: no\. Nothing was measured yet"
+    ):
+        simulated(opener=refusing)
+    assert opener.open == set()
+
+
 def test_texts_that_differ_under_identity_stop_everything_before_timing(simulated: Compare, tmp_path: Path) -> None:
     opener = Watched(texts=True)
     same = ArmSpec("A", "base", {"sampler.use": "greedy", "drafter.use": "x"}, "a")

@@ -148,3 +148,12 @@ def test_degenerate_data_give_honest_estimates() -> None:
     assert nearly.method == "t on log ratios" and nearly.low < 1.0 < nearly.high
     with pytest.raises(ValueError, match="no pairs"):
         st.estimate([])
+
+
+def test_the_bootstrap_is_the_t_of_every_resample_computed_one_by_one() -> None:
+    x = np.random.default_rng(2).normal(0.01, 0.03, 20)
+    counts = st.resample_counts(20, 50, seed=0)
+    assert (counts.sum(axis=1) == 20).all() and len(np.unique(counts, axis=0)) == 50
+    for t, count in zip(st.bootstrap_t(x, 50, seed=0), counts, strict=True):
+        sample = np.repeat(x, count.astype(int))
+        assert t == pytest.approx((sample.mean() - x.mean()) / (sample.std(ddof=1) / math.sqrt(20)))
