@@ -300,8 +300,9 @@ class _Assembly:
         return costs.curves_for(setting, target.fingerprint, drafter, self.site.device)
 
     def _hash(self, names: dict[Kind, str], curves: CostCurves | None) -> str:
-        """What decides the text: the configuration, who fills its slots, and the frozen cost curves."""
-        said = {"config": self.config.to_dict(), "plugins": names, "costs": attrs.asdict(curves) if curves else None}
+        """What decides the text: the configuration without who watches, who fills its slots, and the cost curves."""
+        config = {key: value for key, value in self.config.to_dict().items() if not key.startswith("observers.")}
+        said = {"config": config, "plugins": names, "costs": attrs.asdict(curves) if curves else None}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any, TextIO
 
 import attrs
@@ -25,8 +26,13 @@ class Trace:
     file: TextIO
 
     def _write(self, event: str, data: dict[str, Any]) -> None:
-        self.file.write(json.dumps({"event": event, **data}, ensure_ascii=False) + "\n")
-        self.file.flush()
+        try:
+            self.file.write(json.dumps({"event": event, **data}, ensure_ascii=False) + "\n")
+            self.file.flush()
+        except OSError:
+            with suppress(OSError):  # it is switched off now, and nobody will tell it that the engine is closed
+                self.file.close()
+            raise
 
     @hookimpl
     def sparkwright_request_started(self, request: RequestInfo) -> None:

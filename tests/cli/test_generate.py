@@ -62,6 +62,23 @@ def test_a_trace_is_json_lines_from_request_to_result(cli: Cli, tmp_path: Path) 
     assert lines[-1]["tokens"] == done.json["tokens"] == [done.json["tokens"][0], *emitted]
 
 
+def test_watching_changes_nothing_that_is_hashed(cli: Cli) -> None:
+    arguments = ("generate", "abc", *PLAIN, "-m", "2", "--json")
+    plain = cli(*arguments).json["config_sha256"]
+    assert cli(*arguments, "--trace", "t.jsonl").json["config_sha256"] == plain
+    assert cli(*arguments, "--seed", "1").json["config_sha256"] != plain
+
+
+def test_the_log_goes_to_standard_error_as_json_lines(cli: Cli) -> None:
+    log = ("--set", "observers.use=['log']", "--set", "observers.log.format=json", "--set", "observers.log.rounds=true")
+    done = cli("generate", "abc", *PLAIN, "-m", "3", "--quiet", *log)
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert [line["event"] for line in lines] == ["request_started", *["round_finished"] * 2, "request_finished"]
+    assert done.out == "def\n" and lines[-1]["tokens"] == 3
+    done = cli("generate", "abc", *PLAIN, "-m", "3", "--quiet", "--set", "observers.use=['log']")
+    assert done.out == "def\n" and "request_finished" in done.err and "round_finished" not in done.err
+
+
 def test_flags_reach_the_slots_and_say_where_they_come_from(cli: Cli) -> None:
     def stopped(*flags: str) -> str:
         text: str = cli("generate", "abc", *PLAIN, "-m", "9", "--json", *flags).json["text"]
