@@ -155,7 +155,8 @@ class Drafter(_Role):
             raise PluginError(f"drafter plugin '{self.name}' returned {type(draft).__name__}, expected a Draft")
         if len(draft) > limit:
             raise PluginError(f"drafter plugin '{self.name}' gave {len(draft)} drafts, its limit was {limit}")
-        if not isinstance(draft.proposal, _PROPOSALS[self.facts.proposal]):
+        # A block may always be called deterministic: given its tokens, that claim is true whatever drew them.
+        if not isinstance(draft.proposal, (PointMass, _PROPOSALS[self.facts.proposal])):
             raise PluginError(
                 f"drafter plugin '{self.name}' gave a {type(draft.proposal).__name__} proposal, its facts say "
                 f"{self.facts.proposal}"

@@ -458,6 +458,14 @@ def test_a_row_that_decides_nothing_may_be_anything() -> None:
     assert result.stats.accepted == 0
 
 
+def test_a_drafter_of_dense_drafts_may_give_deterministic_ones() -> None:
+    made = toys.table_drafter(near(table()), proposal="point", block=3)
+    facts = DrafterFacts(block=3, proposal="dense", vocab_size=V)
+    drafter = attrs.evolve(made, describe=lambda options, site: facts)
+    with toy_engine({"drafter": {"use": "table"}}, drafter) as engine, toy_engine({}) as plain:
+        assert engine.complete("abc").tokens == plain.complete("abc").tokens
+
+
 # --------------------------------------------------------------------------------------------------------- observers
 
 WATCHED_HOOKS = ["request_started", "progress", "round_finished", "request_finished", "plugin_broken", "engine_closed"]
