@@ -76,8 +76,8 @@ class PairRatio:
 
 @attrs.frozen
 class PromptRatio:
-    """Geometric mean of a prompt's pairs. low and high: an interval from this prompt's own pairs if it has two, else
-    from the spread of all pairs (a reading aid: what one pair is worth)."""
+    """Geometric mean of a prompt's pairs. low and high: an interval from the spread of all pairs, narrower where a
+    prompt has several (a reading aid: what so many pairs are worth)."""
 
     prompt: str
     ratio: float
@@ -258,11 +258,8 @@ def _by_prompt(row: Sequence[PairRatio], sd: float, level: float) -> tuple[Promp
     result = []
     for prompt, logs in groups.items():
         mean = sum(logs) / len(logs)
-        if len(logs) > 1:
-            low, high = (float(v) for v in np.exp(np.clip(st.t_interval(np.array(logs), level), -700, 700)))
-        else:
-            half = t_quantile(0.5 + level / 2, len(row) - 1) * sd if len(row) > 1 else math.inf
-            low, high = math.exp(max(mean - half, -700.0)), math.exp(min(mean + half, 700.0))
+        half = t_quantile(0.5 + level / 2, len(row) - 1) * sd / math.sqrt(len(logs)) if len(row) > 1 else math.inf
+        low, high = math.exp(max(mean - half, -700.0)), math.exp(min(mean + half, 700.0))
         result.append(PromptRatio(prompt, math.exp(mean), low, high, len(logs)))
     return tuple(result)
 

@@ -29,8 +29,8 @@ class Group:
 
 @attrs.frozen
 class Plan:
-    """references: groups before which the base repeats one fixed prompt, to see the machine drift; `groups` is the
-    end."""
+    """references: groups before which the base repeats one fixed prompt, to see the machine drift; the
+    number of groups stands for the end."""
 
     groups: tuple[Group, ...]
     references: tuple[int, ...]
@@ -62,9 +62,7 @@ def interleaved(prompts: Sequence[Prompt]) -> list[int]:
     return [queue[turn] for turn in range(turns) for queue in kinds.values() if turn < len(queue)]
 
 
-def make_plan(
-    names: Sequence[str], prompts: Sequence[Prompt], pairs: int, seed: int, stretches: int = 1, checkpoints: int = 4
-) -> Plan:
+def make_plan(names: Sequence[str], prompts: Sequence[Prompt], pairs: int, seed: int, stretches: int = 1) -> Plan:
     """`pairs` groups over the prompts, `stretches` times, each with a coin of its own (a self-test repeats a
     comparison). Prompts that run out are used again with the next seed."""
     if pairs < 1:
@@ -76,5 +74,6 @@ def make_plan(
     groups = tuple(
         Group(index, turn[index % len(turn)], seed + index // len(turn), order) for index, order in enumerate(sequence)
     )
+    checkpoints = max(1, min(4, len(groups) // 5))  # a short run has little time to drift in
     references = sorted({round(k * len(groups) / checkpoints) for k in range(checkpoints + 1)})
     return Plan(groups, tuple(references))

@@ -95,7 +95,7 @@ def _verdicts(result: CompareResult) -> str:
         kind = "slower" if t.low > t.nominal else "faster"
         head = "More false alarms than nominal" if t.low > t.nominal else "False alarms as they should be"
         shown = (
-            f'<p class="number">{number("false-alarms", t.rate, f"{t.rate:.1%}")} of {t.repeats}</p>'
+            f'<p class="number">{number("false-alarms", t.rate, str(t.alarms))} of {t.repeats}</p>'
             f"<p>{escape(t.words)}</p>"
         )
         card = f'<div class="verdict {kind}"><strong>{head}</strong>{shown}</div>'
@@ -152,8 +152,8 @@ def _ratios(c: Comparison) -> str:
         raw=True,
     )  # fmt: skip
     caption = (
-        f"Each prompt's ratio with a {level} interval: from its own pairs where it has several, otherwise from the "
-        "spread of all pairs. The shaded band is the interval of all pairs together."
+        f"Each prompt's ratio with a {level} interval, made from the spread of all pairs: it says what so few pairs "
+        "are worth. The shaded band is the interval of all pairs together."
     )
     name = f"ratio by prompt, {c.label}"
     return (
