@@ -95,7 +95,7 @@ def generate(
     import mlx.core as mx
 
     target, drafter, scheduler, sampler = parts.target, parts.drafter, parts.scheduler, parts.sampler
-    host, stops = Host(), StopRules(request, target.text)
+    host, stops = Host(), StopRules(request, target)
     counter = Counter(request, min(drafter.facts.block, WIDEST_VERIFY - 1))
     taps = bool(drafter.facts.taps)
     parts.observers.tell("request_started", request=request)

@@ -107,14 +107,19 @@ class Target(_Role):
         if self.resources is None or self.text is None:
             missing = "resources" if self.resources is None else "text"
             raise PluginError(f"target plugin '{name}': sparkwright_target_{missing} returned None")
-        encode, chat = self.text.encode, self.text.encode_chat
-        self.encode = guarded(encode, self.kind, name, "its tokenizer")
-        self.encode_chat = guarded(chat, self.kind, name, "its chat template")
+        # The target is its own Text, with the tokenizer's exceptions named like any other of the plugin's.
+        self.encode = guarded(self.text.encode, self.kind, name, "its tokenizer")
+        self.decode = guarded(self.text.decode, self.kind, name, "its tokenizer")
+        self.encode_chat = guarded(self.text.encode_chat, self.kind, name, "its chat template")
         # A state's own methods are the plugin's too: what they raise must say whose it is.
         self.begin = guarded(lambda state: state.begin(), self.kind, name, "TargetState.begin")
         self.commit = guarded(lambda transaction, m: transaction.commit(m), self.kind, name, "Transaction.commit")
         self.abort = guarded(lambda transaction: transaction.abort(), self.kind, name, "Transaction.abort")
         self.position = guarded(lambda state: state.position, self.kind, name, "TargetState.position")
+
+    @property
+    def has_chat(self) -> bool:
+        return self.text.has_chat
 
     def new_state(self) -> TargetState:
         """An empty state at position 0."""

@@ -389,6 +389,23 @@ def test_a_state_that_raises_is_the_targets_fault(method: str) -> None:
         engine.complete("abc")
 
 
+@pytest.mark.parametrize("method", ["encode", "decode"])
+def test_a_tokenizer_that_raises_is_the_targets_fault(method: str) -> None:
+    def fault(text: Any, what: Any) -> Any:
+        raise OverflowError("on purpose")
+
+    broken = type("Broken", (toys.ToyText,), {method: fault})()
+
+    class Target(toys.MarkovTarget):
+        @hookimpl
+        def sparkwright_target_text(self) -> Any:
+            return broken
+
+    target, _ = watched(toys.markov_target(table()), lambda made: Target(made.table))
+    with toy_engine({}, target) as engine, pytest.raises(PluginError, match="'markov' raised in its tokenizer: Overf"):
+        engine.complete("abc")
+
+
 def test_a_transaction_is_aborted_when_the_round_fails() -> None:
     target, built = watched(toys.markov_target(table()))
     config = toy_config({})
