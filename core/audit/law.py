@@ -117,9 +117,14 @@ def audit_law(
     horizon: int = HORIZON,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> LawResult:
-    """Runs the trials and tests them. progress(what, done, total) is called after each batch of trials."""
-    if trials < 1 or horizon < 1:
-        raise ValueError(f"an audit needs at least one trial and one token, not {trials} and {horizon}")
+    """Runs the trials and tests them. The prompt's last token is the first round's anchor, an emitted token.
+
+    progress(what, done, total) is called after each batch of trials.
+    """
+    if trials < 1 or horizon < 1 or not prompt:
+        raise ValueError(
+            f"an audit needs at least one trial, one token and an anchor, not {trials}, {horizon} and {list(prompt)}"
+        )
     plain = subject.promise in ("identity", "identity-up-to-ties")
     counts, sample = count(subject, trials, seed=seed, prompt=prompt, horizon=horizon, progress=progress, plain=plain)
     law = Rounds(subject, prompt, horizon).law.joint(horizon)

@@ -128,7 +128,9 @@ class Law:
     def __init__(self, subject: Subject, prompt: Sequence[int]) -> None:
         self.hooks = Hooks(subject.sampler)
         self.table, self.prompt, self.vocab = subject.target, tuple(prompt), subject.vocab
-        self._states: dict[tuple[int, ...], Any] = {(): self.hooks.hook.sparkwright_sampler_start(prompt=list(prompt))}
+        hook, (*before, anchor) = self.hooks.hook, self.prompt
+        start = hook.sparkwright_sampler_start(prompt=before)  # the anchor is the first emitted token, as in the engine
+        self._states: dict[tuple[int, ...], Any] = {(): hook.sparkwright_sampler_advance(state=start, tokens=[anchor])}
 
     def state(self, history: tuple[int, ...]) -> Any:
         """The sampler's state after these emitted tokens, advanced one by one."""
