@@ -13,9 +13,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 from mslrun.toolchain import clang_driver
-from tests.kernels.cases import PROBLEMS, Case, problem
+from tests.kernels.cases import PROBLEMS, Case, Make, problem
 
 from sparkwright.plugins.deepseek_v4.linear import ExpertBank, Linear
+from sparkwright.plugins.drafters.dspark import MARKOV_CHAIN
 from sparkwright.plugins.kernels.fused.launcher import Launcher
 from sparkwright.plugins.kernels.fused.table import find
 
@@ -60,6 +61,17 @@ def recorder(texts: list[str]) -> Callable[..., Text]:
     return make
 
 
+def parse(texts: list[str]) -> None:
+    assert texts
+    command = [
+        *clang_driver(), "-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "-std=c++17", "-fsyntax-only",
+        "-Wno-unknown-cuda-version", "-Wno-pass-failed", "-I", str(Path(__file__).parent / "cuda_stub"), "-",
+    ]  # fmt: skip
+    for text in texts:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:3000]
+
+
 @pytest.mark.parametrize("op", PROBLEMS)
 def test_the_cuda_text_parses(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
@@ -74,10 +86,16 @@ def test_the_cuda_text_parses(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
         kernel = find(Launcher("cuda"), made.spec, case.dtype, "+".join(formats), ())
         assert kernel is not None
         kernel(*made.arguments)
-    command = [
-        *clang_driver(), "-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib", "-std=c++17", "-fsyntax-only",
-        "-Wno-unknown-cuda-version", "-Wno-pass-failed", "-I", str(Path(__file__).parent / "cuda_stub"), "-",
-    ]  # fmt: skip
-    for text in texts:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[:3000]
+    parse(texts)
+
+
+def test_the_cuda_text_of_the_markov_chain_parses(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr(mx.fast, "cuda_kernel", recorder(texts))
+    make = Make(Case("markov_chain", "bfloat16", "float32", 2, "odd"))
+    w1, w2 = make.matrix(37, 24)[0], make.matrix(37, 24)[0]
+    kernel = find(Launcher("cuda"), MARKOV_CHAIN, "float32", "bfloat16", (24, 37, 37))
+    assert kernel is not None
+    anchor = mx.array([1], dtype=mx.int32)
+    kernel(make.array(2, 37), make.array(2, 8), anchor, w1, w2, None, lambda slot, logits: anchor)
+    parse(texts)

@@ -9,6 +9,7 @@ from sparkwright.plugins.deepseek_v4 import ops
 from sparkwright.plugins.kernels.fused.attention import attend_rows
 from sparkwright.plugins.kernels.fused.experts import grouped_experts
 from sparkwright.plugins.kernels.fused.launcher import Launcher
+from sparkwright.plugins.kernels.fused.markov import markov_chain
 from sparkwright.plugins.kernels.fused.matmul import (
     LETTERS,
     grouped_rows_matmul,
@@ -30,9 +31,15 @@ TABLE: dict[OpSpec, Make] = {
 }
 
 
+FOREIGN: dict[tuple[str, str], Make] = {
+    ("markov_chain", "sparkwright.plugins.drafters.dspark.markov:markov_chain"): markov_chain,
+}
+"""Ops that other plugins declare, by name and meaning: kernels import no drafter."""
+
+
 def find(launcher: Launcher, op: OpSpec, dtype: str, format: str, widths: tuple[int, ...]) -> Op | None:
     """The kernel of an op, or None for what it does not cover. The same name with another meaning is not ours."""
-    make = TABLE.get(op)
+    make = TABLE.get(op) or FOREIGN.get((op.name, op.reference))
     if make is None or dtype not in DTYPES or not covers(op, format, widths):
         return None
     return make(launcher)

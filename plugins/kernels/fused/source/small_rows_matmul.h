@@ -1,5 +1,6 @@
   // y [R, G, N] = x [R, G, K] W^T, W [G, N, K]. A threadgroup has OUTS rows of a W, each of its SPLIT warps every SPLIT-th
-  // slice of 256 columns; every weight is read once. C: OUTS * R up to a power of two.
+  // slice of 256 columns; every weight is read once. C: OUTS * R up to a power of two. ROWS: where the rows come from
+  // (rows_*.h); ADDED(n), if there is one, is added to column n.
   SHARED float part[SPLIT * C];
   float acc[C];
   UNROLL for (int c = 0; c < C; c++) acc[c] = 0.0f;
@@ -14,5 +15,9 @@
     float total = part[THREAD];
     UNROLL for (int s = 1; s < SPLIT; s++) total += part[s * C + THREAD];
     const int n = first + THREAD / R, m = THREAD % R;
+#ifdef ADDED
+    if (n < N) y[size_t(m * G + g) * N + n] = T(total + ADDED(n));
+#else
     if (n < N) y[size_t(m * G + g) * N + n] = T(total);
+#endif
   }
