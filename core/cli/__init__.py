@@ -12,10 +12,14 @@ import click
 from sparkwright.core.errors import SparkwrightError
 
 COMMANDS = {
+    "bench": ("bench:bench", "Measure rates over kinds of prompts, temperatures and context lengths."),
+    "compare": ("compare:compare", "Compare configurations in paired runs, and give a verdict."),
     "config": ("config:config", "Show what is configured, and where each value comes from."),
     "doctor": ("doctor:doctor", "Say what runs here, what is wrong, and what to do about it."),
     "generate": ("generate:generate", "Generate text from a prompt, speculatively."),
+    "models": ("models:models", "Inspect and convert checkpoints."),
     "plugins": ("plugins:plugins", "List the installed plugins, and show one."),
+    "trace": ("trace:trace", "Read traces that `generate --trace FILE` wrote."),
 }
 
 
