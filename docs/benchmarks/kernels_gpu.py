@@ -314,11 +314,14 @@ def main() -> int:
     parser.add_argument("--ops", nargs="+", default=list(cases.PROBLEMS))
     parser.add_argument("--formats", nargs="+", default=None)
     parser.add_argument("--rows", nargs="+", type=int, default=list(cases.ROWS))
-    parser.add_argument("--dtype", default="bfloat16", choices=cases.DTYPES)
+    parser.add_argument(
+        "--dtype", choices=cases.DTYPES, help="bits: float32 (16 bits hide differences); time: bfloat16"
+    )
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="device: bytes a second (H200)")
     parser.add_argument("--fma", type=float, default=33.5e12, help="device: multiply-adds a second (H200)")
     wanted = parser.parse_args()
     wanted.formats = wanted.formats or (["mxfp4", "affine4"] if wanted.part == "time" else list(cases.FORMATS))
+    wanted.dtype = wanted.dtype or ("bfloat16" if wanted.part == "time" else "float32")
     launcher = here("gpu")
     if launcher is None:
         print("kernels_gpu: MLX has neither CUDA nor Metal here; use a GPU and mlx[cuda13]", file=sys.stderr)

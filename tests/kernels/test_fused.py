@@ -102,8 +102,8 @@ def bits(array: mx.array) -> Any:
 @pytest.mark.parametrize("size", ["wide", "odd"])
 def test_a_row_has_the_same_bits_alone_and_among_any_others(op: str, size: str) -> None:
     """Rows 0..7 in one call, then each as part of calls of other widths, then among rows of other content."""
-    dtype, format = ("bfloat16", "mxfp4") if size == "wide" else ("float32", "bfloat16")
-    made = problem(Case(op, format, dtype, 8, size))
+    # float32 throughout: rounding the results to 16 bits would hide most differences.
+    made = problem(Case(op, "mxfp4" if size == "wide" else "bfloat16", "float32", 8, size))
     whole = [bits(a) for a in run(made, made.arguments, check=False)]
     for first, last in ((0, 1), (7, 8), (3, 5), (1, 4), (0, 6)):
         part = run(made, made.rows(first, last), check=False)
