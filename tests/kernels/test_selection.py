@@ -34,7 +34,9 @@ def test_on_the_cpu_every_op_is_left_to_the_next_backend(op: OpSpec) -> None:
         (ops.PROJECT_ROWS, "bfloat16", "mxfp8+bfloat16", (4096, *[64] * 8), True),
         (ops.PROJECT_ROWS, "bfloat16", "mxfp8+bfloat16", (4096, *[64] * 9), False),
         (ops.ATTEND_ROWS, "bfloat16", "", (64, 512, 64), True),
+        (ops.ATTEND_ROWS, "bfloat16", "", (3, 24, 8), True),
         (ops.ATTEND_ROWS, "bfloat16", "", (64, 511, 64), False),
+        (ops.ATTEND_ROWS, "bfloat16", "", (64, 2048, 64), False),
         (ops.INDEXER_SELECT, "bfloat16", "", (64, 128, 512), False),
     ],
 )

@@ -13,6 +13,7 @@ from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, ceil_div
 from sparkwright.plugins.kernels.fused.weights import literal
 
 HEADS = 2
+WIDEST_HEAD = 1024
 LOWEST = "-3.0e38f"
 """Stands for minus infinity where differences of two are taken."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sparkwright.core.contracts import Op, OpSpec
 from sparkwright.plugins.deepseek_v4 import ops
-from sparkwright.plugins.kernels.fused.attention import attend_rows
+from sparkwright.plugins.kernels.fused.attention import WIDEST_HEAD, attend_rows
 from sparkwright.plugins.kernels.fused.experts import grouped_experts
 from sparkwright.plugins.kernels.fused.launcher import Launcher
 from sparkwright.plugins.kernels.fused.markov import markov_chain
@@ -46,12 +46,12 @@ def find(launcher: Launcher, op: OpSpec, dtype: str, format: str, widths: tuple[
 
 
 def covers(op: OpSpec, format: str, widths: tuple[int, ...]) -> bool:
-    """Formats must be readable; a projection has at most eight matrices; attention's channels come in pairs."""
+    """Formats must be readable; a projection has at most eight matrices; attention's channels come in pairs and fit a threadgroup."""
     formats = [part for part in format.replace("/", "+").split("+") if part]
     if not all(part in FORMS for part in formats):
         return False
     if op == ops.PROJECT_ROWS:
         return len(widths) <= 1 + len(LETTERS)
     if op == ops.ATTEND_ROWS:
-        return all(width % 2 == 0 for width in widths)
+        return all(width % 2 == 0 and width <= WIDEST_HEAD for width in widths[1:])  # heads, channels, rotary
     return bool(formats)
