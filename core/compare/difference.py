@@ -91,6 +91,27 @@ def _beyond_one_slot(found: Sequence[Difference]) -> list[Difference]:
     return list(found) if len({d.slot for d in found}) > 1 else []
 
 
+def check_effective(base: ArmSpec, candidate: ArmSpec, a: Mapping[str, str], b: Mapping[str, str]) -> None:
+    """CompareError if assembled arms differ in a slot or a kernel that their configurations do not differ in.
+
+    a, b: `Arm.effective`. Ops that only one arm has belong to a plugin that was swapped. Kernels may change with the
+    target, whose shapes decide which backend covers an op.
+    """
+    meant = {d.slot for d in diff(base.config, candidate.config)}
+    hidden = [
+        f"{key} is {a[key]!r} in one and {b[key]!r} in the other"
+        for key in sorted({*a} & {*b})
+        if a[key] != b[key]
+        and key.partition(".")[0] not in meant
+        and not (key.startswith("kernels.") and "target" in meant)
+    ]
+    if hidden:
+        raise CompareError(
+            f"arm {candidate.name} ({candidate.label}) was assembled with a second difference: {'; '.join(hidden)}, "
+            "although the configurations say the same there. Name the plugin in both instead of 'auto'"
+        )
+
+
 def described(candidate: ArmSpec, found: Sequence[Difference]) -> list[str]:
     """The differences in lines for people: the proof that is printed before anything runs."""
     who = f"arm {candidate.name} ({candidate.label})"

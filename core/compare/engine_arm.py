@@ -23,6 +23,7 @@ from sparkwright.core.plugins import Catalogue
 from sparkwright.core.store import WeightStore
 
 Source = str | Path | Mapping[str, Any] | None
+SWITCHES = ("SPARKWRIGHT_OPENBLAS", "SPARKWRIGHT_PLUGINS")
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -101,6 +102,11 @@ class EngineArm:
         self._notes = (*differing, *engine.warnings)
         self._has_chat: bool | None = None
 
+    @property
+    def effective(self) -> Mapping[str, str]:
+        slots = {slot: report.effective for slot, report in self.engine.slots.items()}
+        return {**slots, **self.engine.run(lambda parts: {f"kernels.{op}": name for op, name in parts.kernels.items()})}
+
     def complete(self, prompt: Prompt, *, max_tokens: int, seed: int, ignore_eos: bool) -> RunRecord:
         given: Any = prompt.text
         notes = self._notes
@@ -170,7 +176,7 @@ def environment(specs: Sequence[ArmSpec], catalogue: Catalogue | None = None) ->
         "processors": os.cpu_count(),
         "device": device_name(),
         "versions": {name: _version(name) for name in ("sparkwright", "mlx", "mlx-lm", "numpy")},
-        "switches": {k: v for k, v in sorted(os.environ.items()) if k.startswith("SPARKWRIGHT_") and "__" not in k},
+        "switches": {name: os.environ[name] for name in SWITCHES if name in os.environ},
         "plugins": dict(sorted(plugins.items())),
     }
 

@@ -36,7 +36,8 @@ class IsolatedArm:
         command = [sys.executable, "-m", "sparkwright.core.compare.isolated"]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
-            self._ask({"opener": opener, "spec": attrs.asdict(spec), "stages": stages})
+            opened = self._ask({"opener": opener, "spec": attrs.asdict(spec), "stages": stages})
+            self.effective: Mapping[str, str] = opened["effective"]
         except BaseException:
             self.close()
             raise
@@ -87,6 +88,7 @@ def serve(questions: IO[bytes], answers: IO[bytes]) -> None:
                 module, _, name = question["opener"].partition(":")
                 opener: Opener = getattr(importlib.import_module(module), name)()
                 arm = opener(ArmSpec(**question["spec"]), stages=question["stages"])
+                answer["effective"] = dict(arm.effective)
             else:
                 prompt = Prompt(**question.pop("prompt"))
                 answer["record"] = arm.complete(prompt, **question).to_dict()

@@ -75,5 +75,6 @@ def make_plan(names: Sequence[str], prompts: Sequence[Prompt], pairs: int, seed:
         Group(index, turn[index % len(turn)], seed + index // len(turn), order) for index, order in enumerate(sequence)
     )
     checkpoints = max(1, min(4, len(groups) // 5))  # a short run has little time to drift in
-    references = sorted({round(k * len(groups) / checkpoints) for k in range(checkpoints + 1)})
+    between = {2 * round(k * len(groups) / checkpoints / 2) for k in range(checkpoints)}  # never inside an ABBA
+    references = sorted({*(at for at in between if at < len(groups)), len(groups)})
     return Plan(groups, tuple(references))

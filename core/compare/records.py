@@ -80,7 +80,14 @@ class RunRecord:
 
 
 class Arm(Protocol):
-    """One assembled side of a comparison. Raises SparkwrightError; anything else it raises is wrapped by the runner."""
+    """One assembled side of a comparison. Raises SparkwrightError; the runner wraps whatever else it raises.
+
+    effective: what fills each slot ("drafter": "lookup") and which backend computes each op
+    ("kernels.gather": "fused").
+    """
+
+    @property
+    def effective(self) -> Mapping[str, str]: ...
 
     def complete(self, prompt: Prompt, *, max_tokens: int, seed: int, ignore_eos: bool) -> RunRecord: ...
 

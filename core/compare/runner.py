@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import attrs
 
+from sparkwright.core.compare.difference import check_effective
 from sparkwright.core.compare.plan import Group, Plan
 from sparkwright.core.compare.records import (
     Arm,
@@ -140,6 +141,9 @@ class Runner:
                 except Exception as error:
                     self._fail(f"{self._labels[spec.name]} cannot be assembled", error)
             self.progress("assemble", len(self.specs), len(self.specs))
+            base = self.specs[0]
+            for spec in self.specs[1:]:
+                check_effective(base, spec, arms[base.name].effective, arms[spec.name].effective)
         except BaseException:
             _close(arms)
             raise

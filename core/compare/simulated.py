@@ -46,6 +46,10 @@ class SimulatedArm:
     fail_at: int = -1
     before: Callable[[], None] | None = None
 
+    @property
+    def effective(self) -> dict[str, str]:
+        return {"drafter": "simulated"}
+
     def complete(self, prompt: Prompt, *, max_tokens: int, seed: int, ignore_eos: bool) -> RunRecord:
         if self.before is not None:
             self.before()

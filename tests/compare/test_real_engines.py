@@ -77,6 +77,7 @@ def test_the_arms_share_no_plugin_instance(catalogue: Catalogue) -> None:
     arms: list[Any] = [opener(spec) for spec in specs]
     try:
         a, b = (arm.engine._parts for arm in arms)
+        assert arms[0].effective["drafter"] == "table" and arms[1].effective["drafter"] == "none"
         assert a.target is not b.target and a.sampler is not b.sampler and a.drafter is not b.drafter
     finally:
         for arm in arms:
@@ -131,6 +132,7 @@ def test_isolated_arms_give_the_records_of_arms_in_this_process() -> None:
     here = SimulatedOpener()(spec)
     there = IsolatedOpener("sparkwright.core.compare.simulated:SimulatedOpener")(spec)
     try:
+        assert there.effective == here.effective
         for prompt in PROMPTS[:2]:
             asked: dict[str, Any] = {"max_tokens": 9, "seed": 3, "ignore_eos": True}
             assert there.complete(prompt, **asked) == here.complete(prompt, **asked)

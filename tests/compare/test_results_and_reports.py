@@ -92,6 +92,7 @@ class Watched:
     asked: list[tuple[str, str, int, int]] = attrs.field(factory=list)
     open: set[str] = attrs.field(factory=set)
     machine: Machine = attrs.field(factory=Machine)
+    effective: dict[str, dict[str, str]] = attrs.field(factory=dict)
 
     def __call__(self, spec: ArmSpec, *, stages: bool = False) -> Any:
         salt = spec.name if self.texts else ""
@@ -100,6 +101,8 @@ class Watched:
         watched.open.add(spec.name)
 
         class Arm:
+            effective = watched.effective.get(spec.name, {})
+
             def complete(self, prompt: Prompt, *, max_tokens: int, seed: int, ignore_eos: bool) -> RunRecord:
                 watched.asked.append((spec.name, prompt.id, max_tokens, seed))
                 return inner.complete(prompt, max_tokens=max_tokens, seed=seed, ignore_eos=ignore_eos)
@@ -139,6 +142,27 @@ def test_arms_are_closed_also_when_a_later_one_cannot_be_assembled(simulated: Co
     ):
         simulated(opener=refusing)
     assert opener.open == set()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "refused"),
+    [
+        ({"drafter": "x"}, {"drafter": "y"}, False),  # what was asked
+        ({"scheduler": "fixed"}, {"scheduler": "cost_aware"}, True),
+        ({"kernels.gather": "fused"}, {"kernels.gather": "unfused"}, True),
+        ({"kernels.gather": "fused"}, {"kernels.topk": "unfused"}, False),  # an op of the plugin that was swapped
+    ],
+)
+def test_a_difference_that_only_assembly_shows_is_refused(
+    simulated: Compare, a: dict[str, str], b: dict[str, str], refused: bool
+) -> None:
+    opener = Watched(effective={"A": a, "B": b})
+    if refused:
+        with pytest.raises(CompareError, match=r"arm B \(swap\) was assembled with a second difference: .* in one and"):
+            simulated(opener=opener)
+        assert opener.asked == [] and opener.open == set()
+    else:
+        assert simulated(opener=opener).complete
 
 
 def test_texts_that_differ_under_identity_stop_everything_before_timing(simulated: Compare, tmp_path: Path) -> None:
@@ -230,6 +254,8 @@ def test_runs_without_a_decode_rate_are_left_out_and_said_so(simulated: Compare)
             inner = super().__call__(spec, stages=stages)
 
             class Arm:
+                effective: dict[str, str] = {}  # noqa: RUF012
+
                 def complete(self, prompt: Prompt, **options: Any) -> RunRecord:
                     run = inner.complete(prompt, **options)
                     return attrs.evolve(run, tokens=run.tokens[:1]) if prompt.id in short else run

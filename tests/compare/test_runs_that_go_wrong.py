@@ -277,6 +277,8 @@ def test_a_resumed_run_whose_engine_is_another_is_refused(simulated: Compare, tm
             arm = super().__call__(spec, stages=stages)
 
             class Other:
+                effective = arm.effective
+
                 def complete(self, *args: Any, **kwargs: Any) -> RunRecord:
                     return attrs.evolve(arm.complete(*args, **kwargs), config_sha256="new")
 
