@@ -1,13 +1,14 @@
 """Puts a kernel's text together, makes it once for each variant, and launches it. Knows no op.
 
-MLX compiles a custom kernel by its name: everything that changes the text (form, sizes, dtypes) is in the name here. A
-kernel belongs to the function that made it (`mx.fast.metal_kernel`, `mx.fast.cuda_kernel`), so that a test which puts
-another function in its place for a while gets its own.
+MLX compiles a custom kernel by its name: everything that changes the text (form, sizes, dtypes) is in the digest that
+names it here. A kernel belongs to the function that made it (`mx.fast.metal_kernel`, `mx.fast.cuda_kernel`), so that a
+test which puts another function in its place for a while gets its own.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -58,21 +59,22 @@ class Launcher:
     ) -> list[mx.array]:
         """body: a file of source/ without its suffix; groups: threadgroups in x and y, of `threads` each.
 
-        constants: compile-time names of the body; defines: text in front of it, which `variant` must name.
+        constants: compile-time names of the body; defines: text in front of it, which `variant` must tell from others.
         """
         factory = mx.fast.metal_kernel if self.backend == "metal" else mx.fast.cuda_kernel
-        dtypes = "_".join(_short(array.dtype) for array in inputs.values())
-        values = "_".join(f"{name}{_short(v) if isinstance(v, mx.Dtype) else v}" for name, v in constants.items())
-        name = "_".join(filter(None, ["sparkwright", body, variant, dtypes, values]))
-        name = name.replace("-", "m").replace(".", "p")
-        key = (factory, name)
+        dtypes = tuple(array.dtype for array in inputs.values())
+        key = (factory, body, variant, dtypes, tuple(constants.items()))
         if key not in self._kernels:
+            header = "\n".join([source(f"prelude_{self.backend}.h"), source("matrix.h"), defines, ""])
+            text = source(f"prologue_{self.backend}.h") + source(f"{body}.h")
+            # Short: the name becomes a file name in MLX's cache.
+            digest = hashlib.sha256(repr((key[1:], header, text)).encode()).hexdigest()[:16]
             self._kernels[key] = factory(
-                name=name,
+                name=f"sparkwright_{body}_{digest}",
                 input_names=list(inputs),
                 output_names=list(outputs),
-                header="\n".join([source(f"prelude_{self.backend}.h"), source("matrix.h"), defines, ""]),
-                source=source(f"prologue_{self.backend}.h") + source(f"{body}.h"),
+                header=header,
+                source=text,
             )
         made: list[mx.array] = self._kernels[key](
             inputs=list(inputs.values()),
@@ -83,10 +85,6 @@ class Launcher:
             threadgroup=(threads, 1, 1),
         )
         return made
-
-
-def _short(dtype: mx.Dtype) -> str:
-    return str(dtype).removeprefix("mlx.core.").replace("bfloat", "bf").replace("float", "f").replace("int", "i")
 
 
 def power_of_two(n: int) -> int:

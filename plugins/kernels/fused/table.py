@@ -46,7 +46,7 @@ def find(launcher: Launcher, op: OpSpec, dtype: str, format: str, widths: tuple[
 
 
 def covers(op: OpSpec, format: str, widths: tuple[int, ...]) -> bool:
-    """Formats must be readable; a projection has at most eight matrices; attention's channels come in pairs and fit a threadgroup."""
+    """Readable formats; at most eight matrices a projection; attention's channels in pairs that fit a threadgroup."""
     formats = [part for part in format.replace("/", "+").split("+") if part]
     if not all(part in FORMS for part in formats):
         return False
