@@ -74,6 +74,7 @@ def compare(
         raise CompareError("a self-test compares the base with itself; leave out --swap and --b")
     if isolate and catalogue is not None:
         raise CompareError("isolated arms find installed plugins only; leave out either isolate or catalogue")
+    given = resolve_prompts(prompts)
     specs = engine_specs(base, swaps, others, sets, catalogue)
     asked = [[swapped_key(s)] for s in swaps]
     differences = {
@@ -85,7 +86,7 @@ def compare(
     opener: Opener = IsolatedOpener() if isolate else EngineOpener(catalogue=catalogue)
     settings = Settings(tokens, ignore_eos, seed, gate, profile=profile, cooldown=cooldown)
     return compare_specs(
-        specs, resolve_prompts(prompts), opener, settings,
+        specs, given, opener, settings,
         pairs=pairs, out=out, differences=differences, self_test=self_test, margin=margin, alpha=alpha,
         command=command, environment={**environment(specs, catalogue), "isolated": isolate}, progress=progress,
         sleep=sleep,

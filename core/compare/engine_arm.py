@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from sparkwright.core.assembly import assemble
+from sparkwright.core.blas import ensure_blas
 from sparkwright.core.compare.records import Arm, ArmSpec, CompareError, Prompt, RunRecord
 from sparkwright.core.config import Config, load_config
 from sparkwright.core.engine import Engine
@@ -161,6 +162,7 @@ def environment(specs: Sequence[ArmSpec], catalogue: Catalogue | None = None) ->
     """What the numbers depend on besides the configurations: versions, machine, and the plugins' distributions."""
     from sparkwright.core.assembly import device_name
 
+    blas = ensure_blas()
     plugins: dict[str, str] = {}
     for spec in specs:
         if "config" not in spec.source:
@@ -175,6 +177,7 @@ def environment(specs: Sequence[ArmSpec], catalogue: Catalogue | None = None) ->
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processors": os.cpu_count(),
         "device": device_name(),
+        "blas": f"{blas.name} ({blas.source})" if blas.source else blas.name,
         "versions": {name: _version(name) for name in ("sparkwright", "mlx", "mlx-lm", "numpy")},
         "switches": {name: os.environ[name] for name in SWITCHES if name in os.environ},
         "plugins": dict(sorted(plugins.items())),
