@@ -12,8 +12,7 @@ import attrs
 import mlx.core as mx
 import numpy as np
 
-from sparkwright.core.contracts import Dense, Draft, Op, PointMass, SelectKernel
-from sparkwright.core.randomness import gumbel
+from sparkwright.core.contracts import Draft, Op, SelectKernel
 from sparkwright.plugins.deepseek_v4 import ops
 from sparkwright.plugins.deepseek_v4.block import Block
 from sparkwright.plugins.deepseek_v4.config import DSparkConfig, ModelConfig
@@ -23,19 +22,16 @@ from sparkwright.plugins.deepseek_v4.linear import Linear, Weights, dtype_of
 from sparkwright.plugins.deepseek_v4.reference import rms_norm
 from sparkwright.plugins.deepseek_v4.rotary import Rotary, angles
 from sparkwright.plugins.drafters.dspark import MARKOV_CHAIN
+from sparkwright.plugins.drafters.dspark.markov import Heads, How, draw_block
 from sparkwright.plugins.drafters.dspark.ring import ContextRing
 from sparkwright.plugins.drafters.dspark.shape import Shape
 
 
 @attrs.define(eq=False)
-class DraftState:
-    """One request: a ring a stage, and how drafts are drawn. drawn: from `shape`, else the likeliest token is taken.
-    noisy: with noise (a shape that leaves one token needs none)."""
+class DraftState(How):
+    """One request: a ring a stage, and how drafts are drawn."""
 
     rings: list[ContextRing]
-    shape: Shape
-    drawn: bool
-    noisy: bool
 
     @property
     def position(self) -> int:
@@ -54,10 +50,7 @@ class V4Drafter:
     main_norm: mx.array  # [d]
     hyper_head: HyperHead
     norm: mx.array  # [d]
-    w1: Linear  # [V, rank]
-    w2: Linear
-    confidence: mx.array | None  # [d + rank]
-    temperatures: mx.array | None  # [block], of the confidences
+    heads: Heads
     activation: str
     _embed: Callable[[mx.array], mx.array]
     _head: Callable[[mx.array], mx.array]
@@ -90,10 +83,12 @@ class V4Drafter:
             main_norm=weights.array("mtp.0.main_norm.weight", "float32"),
             hyper_head=HyperHead.build(config, weights, last, kernels),
             norm=weights.array(f"{last}norm.weight", "float32"),
-            w1=w1,
-            w2=w2,
-            confidence=weights.array(f"{last}confidence_head.proj.weight", "float32")[0] if confident else None,
-            temperatures=mx.array(temperatures, dtype=mx.float32) if temperatures else None,
+            heads=Heads(
+                w1=w1,
+                w2=w2,
+                confidence=weights.array(f"{last}confidence_head.proj.weight", "float32")[0] if confident else None,
+                temperatures=mx.array(temperatures, dtype=mx.float32) if temperatures else None,
+            ),
             activation=weights.activation,
             embed=embed,
             head=head,
@@ -109,7 +104,7 @@ class V4Drafter:
     def new_state(self, shape: Shape, drawn: bool, noisy: bool) -> DraftState:
         dtype = dtype_of(self.activation)
         rings = [ContextRing(self.config.window, self.config.head_dim, dtype) for _ in self.stages]
-        return DraftState(rings, shape, drawn, noisy)
+        return DraftState(shape, drawn, noisy, rings)
 
     def observe(self, state: DraftState, taps: mx.array) -> None:
         """taps [m, taps * d] of the next m committed positions; only the last W of them can ever be seen."""
@@ -130,23 +125,7 @@ class V4Drafter:
         n = min(limit, self.spark.block_size)
         normed = rms_norm(hidden[:n], self.norm, self.config.rms_eps)
         base = self._head(normed)  # [n, V]
-        noise = gumbel(keys[:n], self.vocab_size) if state.noisy else None
-        shaped: list[mx.array] = []
-
-        def pick(slot: int, logits: mx.array) -> mx.array:
-            if not state.drawn:
-                return mx.argmax(logits, axis=-1).astype(mx.int32)
-            log_q = state.shape(logits)  # [1, V]: exactly what this draft is drawn from
-            shaped.append(log_q)
-            scores = log_q if noise is None else log_q + noise[slot : slot + 1]
-            return mx.argmax(scores, axis=-1).astype(mx.int32)
-
-        first = mx.array([anchor], dtype=mx.int32)
-        tokens, _, claims = self._chain(base, hidden[:n], first, self.w1, self.w2, self.confidence, pick)
-        if claims is not None and self.temperatures is not None:
-            claims = claims / self.temperatures[:n]
-        confidence = None if claims is None else mx.sigmoid(claims)
-        return Draft(tokens, Dense(mx.concatenate(shaped)) if state.drawn else PointMass(), confidence)
+        return draw_block(self._chain, self.heads, state, base, hidden[:n], anchor, keys[:n])
 
     def block(self, state: DraftState, anchor: int) -> mx.array:
         """The stages over [anchor, noise, ...] -> what the heads read, float32 [block, d], before the norm."""
