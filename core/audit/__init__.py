@@ -1,9 +1,9 @@
 """Audits: checks of the promises that anyone can run, as plain functions that return data. No engine imports this.
 
 `audit_law` is the statistical one, on small exact models (`law`, `trials`, `statistics`; `models` makes the tables, and
-`lengths` computes expected accepted lengths exactly, `configured` takes plugins from a Config). How a plugin takes part is in the docstring of `trials`: its hook
-methods accept leading axes and say so with `leading_axes = True`. Importing this package imports MLX only when one of
-its names is used.
+`lengths` computes expected accepted lengths exactly, `configured` takes plugins from a Config). How a plugin takes part
+is in the docstring of `trials`: its hook methods accept leading axes and say so with `leading_axes = True`. Importing
+this package imports MLX only when one of its names is used.
 """
 
 from __future__ import annotations
