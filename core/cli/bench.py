@@ -74,11 +74,12 @@ def show(result: BenchResult) -> None:
         "kind", "T", "prompt", "decode tok/s", "plain tok/s", "ratio [95%]", "tau", "ms a round", "prefill tok/s",
         box=None, padding=(0, 2, 0, 0),
     )  # fmt: skip
-    refused = []
+    refused: dict[str, list[str]] = {}
     for cell in result.cells:
         if cell.own is None or cell.plain is None:
             table.add_row(escape(cell.kind), f"{cell.temperature:g}", str(cell.context or "-"), "refused")
-            refused.append(f"{cell.kind}, T = {cell.temperature:g}, {cell.context} tokens: {cell.refused}")
+            where = f"{cell.kind} at T = {cell.temperature:g}" + (f", {cell.context} tokens" if cell.context else "")
+            refused.setdefault(cell.refused, []).append(where)
             continue
         e = cell.ratio
         table.add_row(
@@ -88,8 +89,8 @@ def show(result: BenchResult) -> None:
             escape(md.pooled(cell.own.tau)), escape(md.stages(cell.own)), escape(md.rate(cell.own, "prefill")),
         )  # fmt: skip
     stdout.print(table)
-    for reason in dict.fromkeys(refused):
-        stdout.print(f"refused: {reason}", markup=False, soft_wrap=True)
+    for reason, cells in refused.items():
+        stdout.print(f"refused: {'; '.join(cells)}: {reason}", markup=False, soft_wrap=True)
     stdout.print(
         f"{result.tokens} tokens a run, seed {result.seed}; medians with [quartiles]; ratio over plain decoding, "
         f"paired by prompt; configuration {result.config_sha256[:12]}",

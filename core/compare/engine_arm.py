@@ -98,7 +98,7 @@ class EngineArm:
         differing = [
             f"{slot}: {report.requested} -> {report.effective} ({report.reason})"
             for slot, report in engine.slots.items()
-            if report.requested != report.effective
+            if report.requested not in (report.effective, "auto")
         ]
         self._notes = (*differing, *engine.warnings)
         self._has_chat: bool | None = None

@@ -113,7 +113,11 @@ def test_the_command_prints_a_table_or_json(catalogue: Catalogue, monkeypatch: p
     assert asked["temperatures"] == (0.0, 1.5) and asked["contexts"] == (0, 60)
     assert asked["sets"] == ("target.model=m",) and str(asked["config"]) == "x.toml"
     flat = re.sub(r"\s+", " ", run.output)
-    assert "ratio" in flat and "refused: code, T = 0, 60 tokens: 60 prompt tokens and 8 more" in flat
+    assert (
+        "ratio" in flat
+        and "refused: code at T = 0, 60 tokens; chat at T = 0, 60 tokens; code at T = 1.5, 60 tokens;" in flat
+    )
+    assert flat.count("60 prompt tokens and 8 more do not fit") == 1
     run = CliRunner().invoke(command.bench, ["--json", "--temps", "0"])
     assert json.loads(run.output)["cells"][0]["kind"] == "code"
     run = CliRunner().invoke(command.bench, ["--temps", "hot"])

@@ -412,3 +412,15 @@ def test_a_result_without_a_folder_leaves_nothing_behind(tmp_path: Path, monkeyp
     specs = [A, simulated_spec("B", effect=0.1)]
     result = compare_specs(specs, prompts, SimulatedOpener(), Settings(tokens=8, profile=0), pairs=2, out=None)
     assert result.complete and result.directory is None and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.97, 1.12), (0.999, 1.001), (0.14, 4.2), (0.02, 1.2), (0.9, 40.0), (0.5, 1.4)]
+)
+def test_the_marks_of_a_ratio_axis_are_few_round_and_cover_it(low: float, high: float) -> None:
+    from sparkwright.core.compare.report.svg import ratio_ticks
+
+    marks = ratio_ticks(low, high)
+    assert marks == sorted(set(marks)) and 3 <= len(marks) <= 12
+    assert marks[0] <= low * (1 + 1e-9) and marks[-1] >= high * (1 - 1e-9) and marks[0] > 0
+    assert all(len(f"{m:g}") <= 7 for m in marks)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from sparkwright.core.compare.difference import ABSENT
 from sparkwright.core.compare.report import md
 from sparkwright.core.compare.report.style import CSS
 from sparkwright.core.compare.report.svg import ratio_plot, run_plot, stage_plot, tau_plot
@@ -220,7 +221,10 @@ def _runs(result: CompareResult) -> str:
 
 def _differences(result: CompareResult) -> str:
     rows = [
-        (f"{name}: {d.key}", json.dumps(d.base, ensure_ascii=False), json.dumps(d.candidate, ensure_ascii=False))
+        (
+            f"{name}: {d.key}",
+            *(ABSENT if v == ABSENT else json.dumps(v, ensure_ascii=False) for v in (d.base, d.candidate)),
+        )
         for name, found in result.question.differences.items()
         for d in found
     ]

@@ -28,6 +28,19 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     return [round(k * step, 12) for k in range(first, last + 1)]
 
 
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Marks of a log axis that cover [low, high]: round steps if it is narrow, else 1, 2, 5 times powers of ten."""
+    if high / low < 3:
+        return [t for t in ticks(low, high) if t > 0]
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    round_ = [round(m * 10.0**k, 12) for k in powers for m in (1, 2, 5)]
+    return [
+        max(t for t in round_ if t <= low),
+        *(t for t in round_ if low < t < high),
+        min(t for t in round_ if t >= high),
+    ]
+
+
 def _figure(name: str, title: str, description: str, height: float, body: Sequence[str]) -> str:
     return (
         f'<svg class="plot" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
@@ -70,11 +83,10 @@ def ratio_plot(c: Comparison) -> str:
     rows = sorted(c.prompts, key=lambda p: -p.ratio)
     left, right, top, step = 190.0, 70.0, 46.0, 22.0
     height = top + (len(rows) + 1) * step + 44
-    ends = [v for p in rows for v in (p.low, p.high, p.ratio)] + [c.decode.low, c.decode.high, 1.0]
-    good = [v for v in ends if 0.2 < v < 5] or [0.9, 1.1]
-    low, high = min(*good, 0.99), max(*good, 1.01)
-    marks = [t for t in ticks(low, high) if t > 0]
-    low, high = min(low, marks[0]), max(high, marks[-1])
+    ends = [p.ratio for p in rows] + [c.decode.ratio, *(v for v in (c.decode.low, c.decode.high) if 0.01 < v < 100)]
+    room = max(1.02, max(ends) / min(ends)) ** 0.15  # whiskers that go far out are cut at the edge
+    marks = ratio_ticks(min(*ends, 0.99) / room, max(*ends, 1.01) * room)
+    low, high = marks[0], marks[-1]
 
     def x(value: float) -> float:
         share = (math.log(min(max(value, low), high)) - math.log(low)) / (math.log(high) - math.log(low))
