@@ -298,7 +298,8 @@ class _Reader:
             if given is None:
                 continue
             try:
-                good[name] = convert(given.value, hints[name])
+                as_typed = hints[name] is str and given.text is not None and not isinstance(given.value, str)
+                good[name] = convert(given.text if as_typed else given.value, hints[name])
                 if field.validator is not None:
                     field.validator(options, field, good[name])
                 self.values[key] = Value(good[name], given.origin, given.base)
@@ -333,6 +334,8 @@ class _Reader:
 
     def _scalar(self, key: str, kind: type, default: Any) -> Any:
         given = self.given.get(key)
+        if given is not None and given.text is not None and kind is str and not isinstance(given.value, str):
+            given = attrs.evolve(given, value=given.text)
         self.values[key] = Value(default, "default") if given is None else given
         if given is not None and not isinstance(given.value, kind):
             self.problems.append(f"{key} is {given.value!r}, expected text ({given.origin})")

@@ -117,6 +117,7 @@ def generate(
         drafter.observe(drafter_state, rows, forward.taps if taps else None)
         if not last:
             host.wait(forward.logits, forward.taps)
+        counter.prefilled = start + len(rows)
         parts.observers.tell("progress", what="prefill", done=start + len(rows), total=len(prompt))
     if cancelled():
         emit(stops.cancel())

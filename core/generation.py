@@ -70,11 +70,13 @@ class SlotReport:
 class Stats:
     """Counts and rates of one request. Rates are tokens per second, None when nothing was timed.
 
+    prefilled: prompt tokens that were forwarded, fewer than prompt_tokens if the request was cancelled meanwhile.
     tau is 1 + accepted drafts / rounds over the rounds that drafted and were not cut by a stop rule (DESIGN section 2).
     submitted_at[k], accepted_at[k]: in how many of those rounds draft k + 1 was submitted, and was accepted.
     """
 
     prompt_tokens: int
+    prefilled: int
     tokens: int
     prefill_seconds: float
     decode_seconds: float
@@ -106,7 +108,7 @@ class Stats:
 
     @property
     def prefill_rate(self) -> float | None:
-        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds > 0 else None
+        return self.prefilled / self.prefill_seconds if self.prefilled and self.prefill_seconds > 0 else None
 
     @property
     def decode_rate(self) -> float | None:
@@ -205,6 +207,7 @@ class Counter:
         self.rounds: list[RoundTrace] = []
         self.submitted_at = [0] * block
         self.accepted_at = [0] * block
+        self.prefilled = 0
         self.prefill_seconds = 0.0
         self.prefill_transfers = 0
         self.uncut = 0
@@ -226,6 +229,7 @@ class Counter:
         )
         return Stats(
             prompt_tokens=len(self.request.prompt),
+            prefilled=self.prefilled,
             tokens=tokens,
             prefill_seconds=self.prefill_seconds,
             decode_seconds=draft + verify + rest,

@@ -155,7 +155,7 @@ def sparkwright_scheduler_start() -> Any:
 
 @hookspec(firstresult=True)
 def sparkwright_scheduler_plan(state: Any, limit: int) -> int:  # type: ignore[empty-body]
-    """Exactly one. Before drafting: how many drafts to ask for, 0..limit; 0 is a plain decode. From past rounds only."""
+    """Exactly one. Before drafting: how many drafts to ask for, 0..limit (0: a plain decode). By past rounds only."""
 
 
 @hookspec(firstresult=True)

@@ -20,11 +20,16 @@ PREFIX = "SPARKWRIGHT_"
 
 @attrs.frozen
 class Value:
-    """A value, the origin to name in messages, and the folder that relative paths in it start from."""
+    """A value, the origin to name in messages, and the folder that relative paths in it start from.
+
+    text: what was typed, where the value was guessed from text (environment, `--set`): an option that takes text takes
+    that, so that a folder may be called 2024.
+    """
 
     value: Any
     origin: str
     base: Path | None = None
+    text: str | None = None
 
 
 Layer: TypeAlias = dict[str, Value]
@@ -76,7 +81,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Layer:
     for name, text in (os.environ if environ is None else environ).items():
         if name.startswith(PREFIX) and "__" in name:
             key = name.removeprefix(PREFIX).replace("__", ".").lower()
-            layer |= from_mapping({key: parse(text)}, f"environment {name}", Path.cwd())
+            layer |= _typed(key, text, f"environment {name}")
     return layer
 
 
@@ -87,7 +92,14 @@ def from_assignments(assignments: Iterable[str], option: str = "--set") -> Layer
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"{option} {assignment!r}: expected KEY=VALUE, for example sampler.chain.temperature=0.7")
-        layer |= from_mapping({key.strip(): parse(text)}, f"{option} {assignment}", Path.cwd())
+        layer |= _typed(key.strip(), text, f"{option} {assignment}")
+    return layer
+
+
+def _typed(key: str, text: str, origin: str) -> Layer:
+    layer = from_mapping({key: parse(text)}, origin, Path.cwd())
+    if key in layer:
+        layer[key] = attrs.evolve(layer[key], text=text)
     return layer
 
 

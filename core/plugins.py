@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_type_hints
 
@@ -178,12 +178,15 @@ def providers_of(plugin: object, name: str) -> list[Provider]:
     """Ask one loaded plugin for its Providers. PluginError (one line) for misspelt hooks and malformed Providers."""
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
-    try:
-        manager.register(plugin, name=name)
-        manager.check_pending()
-    except (pluggy.PluginValidationError, ValueError) as error:
-        lines = " ".join(line.strip() for line in str(error).splitlines())
-        raise PluginError(f"hooks that do not fit: {lines}") from error
+
+    def fits(check: Callable[[], object]) -> None:
+        try:
+            check()
+        except (pluggy.PluginValidationError, ValueError) as error:
+            lines = " ".join(line.strip() for line in str(error).splitlines())
+            raise PluginError(f"hooks that do not fit: {lines}") from error
+
+    fits(lambda: manager.register(plugin, name=name))
     providers: list[Provider] = []
     for kind, hook in _REGISTER.items():
         for answer in getattr(manager.hook, hook)():
@@ -196,6 +199,7 @@ def providers_of(plugin: object, name: str) -> list[Provider]:
             for provider in listed:
                 check_provider(provider, kind)
                 providers.append(provider)
+    fits(manager.check_pending)  # last: of a plugin for a newer API, its version is the thing to say, not its new hooks
     if not providers:
         raise PluginError("registers nothing: it implements no sparkwright_register_* hook, or they return nothing")
     return providers

@@ -183,6 +183,10 @@ def bad_hooks() -> dict[str, tuple[dict[str, Any], str]]:
         "nothing": ({}, "registers nothing"),
         "empty": (registering(), "registers nothing"),
         "newer": (registering(provider(hook_api=HOOK_API + 1)), f"hook API {HOOK_API + 1}, this sparkwright has"),
+        "newer, with a new hook": (
+            {**registering(provider(hook_api=HOOK_API + 1)), "sparkwright_register_poets": hookimpl(lambda: [])},
+            f"hook API {HOOK_API + 1}, this sparkwright has",
+        ),
         "wrong kind": (
             registering(provider(kind="drafter")), "came through sparkwright_register_schedulers, expected",
         ),
