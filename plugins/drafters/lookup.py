@@ -71,9 +71,7 @@ class Lookup:
     options: LookupOptions
 
     @hookimpl
-    def sparkwright_drafter_start(
-        self, prompt: Sequence[int], shape: Callable[[mx.array], mx.array]
-    ) -> History:
+    def sparkwright_drafter_start(self, prompt: Sequence[int], shape: Callable[[mx.array], mx.array]) -> History:
         return History(self.options.min_n, self.options.max_n)
 
     @hookimpl
@@ -84,9 +82,7 @@ class Lookup:
         return Draft(mx.array(drafts, dtype=mx.int32), PointMass())
 
     @hookimpl
-    def sparkwright_drafter_observe(
-        self, state: History, tokens: Sequence[int], taps: mx.array | None
-    ) -> None:
+    def sparkwright_drafter_observe(self, state: History, tokens: Sequence[int], taps: mx.array | None) -> None:
         state.observe(tokens)
 
 

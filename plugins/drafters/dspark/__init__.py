@@ -1,7 +1,8 @@
 """DSpark: a block drafter with a Markov chain and a confidence head. This module is its Providers, and imports no MLX.
 
-`v4` computes the V4-native form (three family blocks over projected taps), `markov` the chain of draws, `shape` the
-draft's own temperature and filters. What a checkpoint is comes from its config and headers (`describe`).
+`v4` computes the V4-native form (three family blocks over projected taps), `dense` the one for Qwen3-style targets,
+`markov` the chain of draws, `shape` the draft's own temperature and filters. What a checkpoint is comes from its config
+and headers (`describe`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from sparkwright.core.errors import AssemblyError, ModelError
 from sparkwright.core.hookspecs import hookimpl
 from sparkwright.plugins.deepseek_v4.checkpoint import Checkpoint, open_checkpoint
 from sparkwright.plugins.deepseek_v4.ops import OPS
+from sparkwright.plugins.drafters.dspark.dense_config import DenseConfig, is_dense, read_config
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from sparkwright.plugins.drafters.dspark.v4 import DraftState, V4Drafter
+    from sparkwright.plugins.drafters.dspark.dense import DenseDrafter
+    from sparkwright.plugins.drafters.dspark.v4 import V4Drafter
 
 MARKOV_CHAIN = OpSpec(
     "markov_chain",
@@ -63,17 +66,19 @@ def _open(site: Site) -> Checkpoint:
 
 def describe(options: Options, site: Site) -> DrafterFacts:
     """ModelError for a checkpoint without a DSpark drafter, AssemblyError for one that does not fit the target."""
+    if options.temperature == "match" and (options.top_k or options.top_p < 1.0):
+        raise AssemblyError(
+            "drafter dspark: top_k and top_p are set and temperature is 'match', which takes the request's filters; "
+            "give the drafts a temperature of their own, or drop top_k and top_p"
+        )
+    if site.model is not None and is_dense(Path(site.model).expanduser()):
+        return _describe_dense(options, read_config(Path(site.model).expanduser()), site)
     checkpoint = _open(site)
     config, spark = checkpoint.config, checkpoint.config.dspark
     if not checkpoint.stages or spark is None:
         raise ModelError(
             f"{checkpoint.path}: holds no DSpark drafter (no 'mtp.*' tensors); use a DSpark release such as "
             "DeepSeek-V4-Flash-0731, set drafter.model to a folder that holds one, or drafter.use = 'lookup'"
-        )
-    if options.temperature == "match" and (options.top_k or options.top_p < 1.0):
-        raise AssemblyError(
-            "drafter dspark: top_k and top_p are set and temperature is 'match', which takes the request's filters; "
-            "give the drafts a temperature of their own, or drop top_k and top_p"
         )
     target = site.target
     if target is not None:
@@ -97,15 +102,32 @@ def describe(options: Options, site: Site) -> DrafterFacts:
     )
 
 
+def _describe_dense(options: Options, config: DenseConfig, site: Site) -> DrafterFacts:
+    if site.target is not None and site.target.hidden != config.hidden:
+        raise AssemblyError(
+            f"drafter dspark ({site.model}) is made for a target with hidden size {config.hidden}, and this target's "
+            f"hidden size is {site.target.hidden}; a drafter must be made for its target"
+        )
+    return DrafterFacts(
+        block=config.block,
+        proposal="dense" if options.proposal == "dense" else "point",
+        vocab_size=config.vocab_size,
+        taps=config.taps,
+        confidence=config.confidence,
+        context=config.context,
+        target_noise=options.proposal == "dense",
+    )
+
+
 @attrs.define(eq=False)
 class DSpark:
-    """A loaded V4-native drafter behind its hooks."""
+    """A loaded drafter behind its hooks."""
 
-    drafter: V4Drafter
+    drafter: V4Drafter | DenseDrafter
     options: Options
 
     @hookimpl
-    def sparkwright_drafter_start(self, prompt: Sequence[int], shape: Callable[[mx.array], mx.array]) -> DraftState:
+    def sparkwright_drafter_start(self, prompt: Sequence[int], shape: Callable[[mx.array], mx.array]) -> Any:
         from sparkwright.plugins.drafters.dspark.shape import always_one, own_shape
 
         if self.options.temperature != "match":
@@ -115,11 +137,11 @@ class DSpark:
         return self.drafter.new_state(shape, drawn, drawn and not always_one(shape, self.drafter.vocab_size))
 
     @hookimpl
-    def sparkwright_drafter_draft(self, state: DraftState, anchor: int, limit: int, keys: mx.array) -> Draft:
+    def sparkwright_drafter_draft(self, state: Any, anchor: int, limit: int, keys: mx.array) -> Draft:
         return self.drafter.draft(state, anchor, limit, keys)
 
     @hookimpl
-    def sparkwright_drafter_observe(self, state: DraftState, tokens: Sequence[int], taps: mx.array | None) -> None:
+    def sparkwright_drafter_observe(self, state: Any, tokens: Sequence[int], taps: mx.array | None) -> None:
         if taps is None or taps.shape[0] != len(tokens):
             found = "none" if taps is None else str(taps.shape[0])
             raise AssemblyError(f"drafter dspark: {len(tokens)} positions were observed with {found} tap rows")
@@ -128,6 +150,8 @@ class DSpark:
 
 def build(options: Options, site: Site) -> DSpark:
     """ModelError for what cannot be loaded; AssemblyError where the target lends nothing to draft with."""
+    if site.model is not None and is_dense(Path(site.model).expanduser()):
+        return _build_dense(options, Path(site.model).expanduser(), site)
     from sparkwright.plugins.deepseek_v4.kernels import select_reference
     from sparkwright.plugins.deepseek_v4.linear import SharedWeights, Weights
     from sparkwright.plugins.deepseek_v4.model import Lent
@@ -141,14 +165,9 @@ def build(options: Options, site: Site) -> DSpark:
             "checkpoint; use target 'deepseek_v4'"
         )
     lent = resources.checkpoint
-    temperatures = site.costs.temperatures if site.costs is not None else ()
     spark = checkpoint.config.dspark
     assert spark is not None  # describe has refused it
-    if temperatures and len(temperatures) != spark.block_size:
-        raise AssemblyError(
-            f"drafter dspark drafts blocks of {spark.block_size} and the calibration has {len(temperatures)} "
-            "temperatures; run `sparkwright calibrate` again for this drafter"
-        )
+    temperatures = _temperatures(site, spark.block_size)
     weights: Weights
     if lent.checkpoint is None or lent.checkpoint.path.resolve() == checkpoint.path.resolve():
         weights = lent.weights
@@ -176,6 +195,31 @@ def build(options: Options, site: Site) -> DSpark:
         confident=confident,
     )
     return DSpark(drafter, options)
+
+
+def _build_dense(options: Options, path: Path, site: Site) -> DSpark:
+    from sparkwright.plugins.deepseek_v4.kernels import select_reference
+    from sparkwright.plugins.drafters.dspark.dense import DenseDrafter, load
+
+    config = read_config(path)
+    temperatures = _temperatures(site, config.block)
+    key = ("dspark", str(path.resolve()), site.device)
+
+    def read() -> dict[str, mx.array]:
+        return load(path, config, site.device)
+
+    weights: dict[str, mx.array] = site.store(key, read) if site.store is not None else read()
+    return DSpark(DenseDrafter.build(config, weights, site.select or select_reference, temperatures), options)
+
+
+def _temperatures(site: Site, block: int) -> tuple[float, ...]:
+    temperatures = site.costs.temperatures if site.costs is not None else ()
+    if temperatures and len(temperatures) != block:
+        raise AssemblyError(
+            f"drafter dspark drafts blocks of {block} and the calibration has {len(temperatures)} temperatures; run "
+            "`sparkwright calibrate` again for this drafter"
+        )
+    return temperatures
 
 
 @hookimpl
