@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparkwright.core.assembly import assemble as assemble
     from sparkwright.core.assembly import load_target as load_target
+    from sparkwright.core.compare import compare as compare
     from sparkwright.core.config import Config as Config
     from sparkwright.core.config import load_config as load_config
     from sparkwright.core.contracts import Provider as Provider
@@ -27,6 +28,7 @@ _HOME = {
     "Result": "core.generation",
     "SparkwrightError": "core.errors",
     "assemble": "core.assembly",
+    "compare": "core.compare",
     "hookimpl": "core.hookspecs",
     "load_config": "core.config",
     "load_target": "core.assembly",
