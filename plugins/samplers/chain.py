@@ -1,8 +1,8 @@
 """The `chain` sampler: penalties, logit bias, temperature, top-k, top-p and min-p, in a declared order.
 
 `order = "default"` is the order of that list, each step on the float32-normalised result of the one before.
-`order = "mlx_lm"` is mlx-lm's: bias, penalties over the last `penalty_window` tokens, then top-p, min-p and top-k on the
-untempered log-probabilities, and the temperature last. A temperature of at most 1e-5 is greedy: the largest logit after
+`order = "mlx_lm"` is mlx-lm's: bias, penalties over the last `penalty_window` tokens, then top-p, min-p and top-k on
+the untempered log-probabilities, and the temperature last. A temperature of at most 1e-5 is greedy: the largest logit after
 penalties and bias, the lower id on a tie. Filters keep ties. The arithmetic is in `filters`.
 """
 
@@ -109,8 +109,8 @@ class ChainOptions:
     )
     penalty_window: int | None = option(
         None,
-        f"how many of the last tokens the penalties look at, prompt included; 0 is all. Unset: all, or {MLX_LM_WINDOW} with "
-        'order = "mlx_lm", where presence and frequency count the prompt too',
+        f"how many of the last tokens the penalties look at, prompt included; 0 is all. Unset: all, or {MLX_LM_WINDOW} "
+        'with order = "mlx_lm", where presence and frequency count the prompt too',
         _window,
     )
     logit_bias: dict[int, float] = option({}, "added to the logits of these token ids", _bias)  # noqa: RUF009

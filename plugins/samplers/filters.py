@@ -3,8 +3,8 @@
 Each row is a function of its own logits and its own counts alone; leading axes are batches. Nothing here knows options,
 states or requests. Every filter is a threshold on the row, so ties at a threshold are all kept.
 
-On the CPU a full sort of a vocabulary costs more than the rest of a round together. Top-p therefore sorts the CANDIDATES
-largest values only; a row whose nucleus is wider comes back marked, and the caller repeats it with `full=True`. Rows
+On the CPU a full sort of a vocabulary costs more than the rest of a round together. Top-p therefore sorts the
+CANDIDATES largest values only; a row whose nucleus is wider comes back marked, and the caller repeats it with `full=True`. Rows
 that were complete keep their threshold then, so that a row does not depend on its neighbours. On Metal and CUDA the
 selection is a sort anyway, and the shortcut costs nothing.
 """
@@ -53,7 +53,7 @@ class Counts:
 def penalise(
     logits: mx.array, counts: Counts, repetition: float, presence: float, frequency: float
 ) -> mx.array:
-    """Repetition (Keskar et al. 2019: positive logits divided, negative ones multiplied), then presence, then frequency."""
+    """Repetition (Keskar et al. 2019: positive logits divided, negative multiplied), then presence, then frequency."""
     vocab = logits.shape[-1]
     if repetition != 1.0:
         seen = counts.dense(counts.seen, vocab)

@@ -25,7 +25,7 @@ def _read_only(a: Array) -> Array:
 class Past:
     """Every token of a request that the penalties count, as weighted ids; immutable.
 
-    ids int32 [m], seen and text float32 [m] as in `Counts`. window: only the last so many tokens count, 0 for all of them
+    ids int32 [m], seen and text float32 [m] as in `Counts`. window: only the last so many tokens count, 0 for all
     (the prompt then is kept as its distinct ids). prompt_in_text: presence and frequency count the prompt too.
     """
 

@@ -1,7 +1,7 @@
 """What the verifiers compute, as functions with leading batch axes: the engine gives one block, the audit many trials.
 
-Letters: n >= 1 drafts, n + 1 rows of p, V tokens; `...` are batches, empty in the engine. Row i of p is the distribution
-of draft i + 1; row n that of the bonus token. Nothing here makes keys, reads to the host, or knows a sampler.
+Letters: n >= 1 drafts, n + 1 rows of p, V tokens; `...` are batches, empty in the engine. Row i of p is the
+distribution of draft i + 1; row n that of the bonus token. Nothing here makes keys, reads to the host, or knows a sampler.
 
 Every rule ends in the same three things: how many drafts are accepted, the token after them, and whether an empty
 residual made p itself the source of that token. Noise over V is made for that one row only, under its gathered key.
@@ -219,8 +219,8 @@ def block_probabilities(tokens: mx.array, proposal: Proposal, log_p: mx.array) -
 def block(
     tokens: mx.array, proposal: Proposal, log_p: mx.array, accept_keys: mx.array, residual_keys: mx.array
 ) -> Outcome:
-    """Block verification (Sun et al. 2024, arXiv 2403.10444): the longest prefix i whose uniform is below h_i is accepted,
-    then a token from the normalised max(w_i p - q, 0). Arguments as for `rejection`."""
+    """Block verification (Sun et al. 2024, arXiv 2403.10444): the longest prefix i whose uniform is below h_i is
+    accepted, then a token from the normalised max(w_i p - q, 0). Arguments as for `rejection`."""
     n = tokens.shape[-1]
     w, h = block_probabilities(tokens, proposal, log_p)
     stops = uniform(accept_keys, 1)[..., 0] < h  # [..., n]; a NaN does not stop
