@@ -1,9 +1,9 @@
 """The `chain` sampler: penalties, logit bias, temperature, top-k, top-p and min-p, in a declared order.
 
-`order = "default"` is the order of that list, each step on the float32-normalised result of the one before.
-`order = "mlx_lm"` is mlx-lm's: bias, penalties over the last `penalty_window` tokens, then top-p, min-p and top-k on
-the untempered log-probabilities, and the temperature last. A temperature of at most 1e-5 is greedy: the largest logit after
-penalties and bias, the lower id on a tie. Filters keep ties. The arithmetic is in `filters`.
+`order = "default"` is the order of that list, each step on the float32-normalised result of the one before. `order =
+"mlx_lm"` is mlx-lm's: bias, penalties over the last `penalty_window` tokens, then top-p, min-p and top-k on the
+untempered log-probabilities, and the temperature last. A temperature of at most 1e-5 is greedy: the largest logit
+after penalties and bias, the lower id on a tie. Filters keep ties. The arithmetic is in `filters`.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Each row is a function of its own logits and its own counts alone; leading axes 
 states or requests. Every filter is a threshold on the row, so ties at a threshold are all kept.
 
 On the CPU a full sort of a vocabulary costs more than the rest of a round together. Top-p therefore sorts the
-CANDIDATES largest values only; a row whose nucleus is wider comes back marked, and the caller repeats it with `full=True`. Rows
-that were complete keep their threshold then, so that a row does not depend on its neighbours. On Metal and CUDA the
-selection is a sort anyway, and the shortcut costs nothing.
+CANDIDATES largest values only; a row whose nucleus is wider comes back marked, and the caller repeats it with
+`full=True`. Rows that were complete keep their threshold then, so that a row does not depend on its neighbours. On
+Metal and CUDA the selection is a sort anyway, and the shortcut costs nothing.
 """
 
 from __future__ import annotations

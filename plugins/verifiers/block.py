@@ -1,6 +1,6 @@
 """The `block` verifier: block verification (Sun et al. 2024, arXiv 2403.10444), which accepts drafts jointly: the
-target's law, and never a lower expected accepted length than token-wise rejection. docs/block-verification derives it. With a
-sampler without randomness it is greedy's rule.
+target's law, and never a lower expected accepted length than token-wise rejection. docs/block-verification derives
+it. With a sampler without randomness it is greedy's rule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What the verifiers compute, as functions with leading batch axes: the engine gives one block, the audit many trials.
 
 Letters: n >= 1 drafts, n + 1 rows of p, V tokens; `...` are batches, empty in the engine. Row i of p is the
-distribution of draft i + 1; row n that of the bonus token. Nothing here makes keys, reads to the host, or knows a sampler.
+distribution of draft i + 1; row n that of the bonus token. Nothing here makes keys, reads to the host, or knows a
+sampler.
 
 Every rule ends in the same three things: how many drafts are accepted, the token after them, and whether an empty
 residual made p itself the source of that token. Noise over V is made for that one row only, under its gathered key.

@@ -1,6 +1,6 @@
 """The `coupled` verifier: at every position the target draws its own token, under the noise that plain decoding would
-use, and drafts are accepted while they equal it. The text is plain decoding's for the seed, whatever the drafter, scheduler
-or block length; q is not looked at, so any schedule is allowed.
+use, and drafts are accepted while they equal it. The text is plain decoding's for the seed, whatever the drafter,
+scheduler or block length; q is not looked at, so any schedule is allowed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The `stochastic` verifier: token-wise rejection (Leviathan et al. 2023, Chen et al. 2023), which keeps the target's
-law whatever the drafts were drawn from, as long as q says it truly. With a sampler without randomness it is greedy's rule.
+law whatever the drafts were drawn from, as long as q says it truly. With a sampler without randomness it is greedy's
+rule.
 """
 
 from __future__ import annotations
