@@ -29,11 +29,11 @@ from sparkwright.plugins.schedulers.curves import Costs, assumed, costs
 from sparkwright.plugins.schedulers.evidence import Acceptance, Rate, Reliability
 
 _BELIEF = 0.75  # acceptance before anything was seen
-_BELIEF_ROUNDS = 2.0  # rounds it counts for
+_BELIEF_ROUNDS = 2.0  # rounds it counts for, position by position
 _FIRST_GAP = 12.0  # plain rounds before the first probe, for a probe that loses one plain decode
 _LONGEST_GAP = 512.0
 _LOOK_DEEPER = 24  # every so many active rounds one goes deeper than it seems worth
-_PRIOR = 3.0
+_PRIOR = 3.0  # drafted rounds that the belief in the rate counts for
 _COME_BACK = 0.02  # how much better than plain decoding drafting must look to be taken up again
 _HOPE = 3.0  # imagined successes behind position 1 in such a round
 _FORCED = 2  # every so many probes one submits a draft whatever its confidence says
