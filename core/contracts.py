@@ -207,7 +207,8 @@ class TargetFacts:
 
     rollback: how a transaction takes rows back, in words ("trim", "snapshot", ...), or None: it cannot, and the
     assembly refuses drafters. fingerprint: a short hash of what the model is (config and tensor headers). drafter: the
-    drafter plugin made for this checkpoint, which `drafter.use = "auto"` takes.
+    drafter plugin made for this checkpoint, which `drafter.use = "auto"` takes. turns: positions about which what a row
+    attends to changes its kind (a window is full, rows are compressed, a top-k chooses); audits go around them.
     """
 
     vocab_size: int
@@ -222,6 +223,7 @@ class TargetFacts:
     weight_bytes: int = 0
     fingerprint: str = ""
     drafter: str = ""
+    turns: tuple[int, ...] = ()
 
 
 @attrs.frozen
@@ -279,6 +281,15 @@ Facts: TypeAlias = TargetFacts | DrafterFacts | SchedulerFacts | VerifierFacts |
 # --------------------------------------------------------------------------------------------------------------
 
 
+@attrs.frozen(eq=False)
+class Choice:
+    """What each row of an op's call took, named so that calls of other sizes compare: index [r, k] integers, -1 for
+    none. scores [r, n] float32: what decided, index being each row's largest; None where rounding decides nothing."""
+
+    index: mx.array
+    scores: mx.array | None = None
+
+
 @attrs.frozen
 class OpSpec:
     """An operation that a kernel backend may implement.
@@ -287,11 +298,14 @@ class OpSpec:
     reference: "package.module:function" of its meaning, in plain MLX ops; what `unfused` returns. Its first argument is
                an array whose first axis is the rows.
     summary:   one line
+    choices:   "package.module:function" (position of the first row, result, *arguments) -> {name: Choice}, for ops that
+               choose or are told which rows to read; audits of consistency compare these. "" for none
     """
 
     name: str
     reference: str
     summary: str
+    choices: str = ""
 
 
 Op: TypeAlias = Callable[..., Any]

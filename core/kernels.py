@@ -22,11 +22,16 @@ AUTO = ("fused", "unfused")
 
 def reference(op: OpSpec) -> Op:
     """The function that says what an op means."""
-    module, _, name = op.reference.partition(":")
+    return resolve(op.reference, f"op '{op.name}': its reference")
+
+
+def resolve(path: str, what: str) -> Op:
+    """The function at "package.module:function"."""
+    module, _, name = path.partition(":")
     try:
         function: Op = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise PluginError(f"op '{op.name}': its reference {op.reference} cannot be found: {error}") from error
+        raise PluginError(f"{what} {path} cannot be found: {error}") from error
     return function
 
 

@@ -3,7 +3,8 @@
 Random rounds: a block of the text's next tokens, its tail replaced by garbage, of which a random number of rows is
 committed; now and then a transaction is aborted, or holds two forwards. At the end and every few rounds the next rows'
 logits are compared with those of a clean run over the same tokens. The bound comes from two clean runs: one forwarded
-row by row, one in blocks; what rounding does to them is what rollback may do (times a margin for the longer chain).
+row by row, one in blocks; what rounding does to them is what rollback may do (times a margin for the longer chain), up
+to what rounding can do at all: a target whose blocks are another function must not excuse its rollback by it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 
+from sparkwright.core.audit.identity import usual_rounding
 from sparkwright.core.contracts import WIDEST_VERIFY
 from sparkwright.core.errors import RequestError
 from sparkwright.core.roles import Target
@@ -83,8 +86,8 @@ def audit_rollback(
     tokens = list(tokens)
     state = target.new_state()
     clean = {size: _clean(target, tokens, prompt, size) for size in (1, WIDEST_VERIFY)}
-    rounding = float(mx.max(mx.abs(clean[1] - clean[WIDEST_VERIFY])).item())
-    scale = float(mx.max(mx.abs(clean[1])).item())
+    scale = _largest(clean[1])
+    rounding = min(_largest(clean[1] - clean[WIDEST_VERIFY]), 16 * usual_rounding(target) * scale)
 
     def forward(ids: list[int]) -> mx.array:
         logits = target.forward(mx.array(ids, dtype=mx.int32), state, "all").logits
@@ -113,7 +116,7 @@ def audit_rollback(
         if rounds % every == 0 or at >= end:
             transaction = state.begin()
             logits = forward(tokens[at : at + PROBE])
-            difference = float(mx.max(mx.abs(logits - clean[1][at - prompt : at - prompt + PROBE])).item())
+            difference = _largest(logits - clean[1][at - prompt : at - prompt + PROBE])
             transaction.abort()
             checks += 1
             difference = float("inf") if math.isnan(difference) else difference
@@ -122,6 +125,10 @@ def audit_rollback(
         if progress is not None:
             progress("rollback", at - prompt, end - prompt)
     return RollbackResult(rounds, forwarded, at, checks, worst, worst_position, rounding, scale)
+
+
+def _largest(array: Any) -> float:
+    return float(np.abs(np.array(array)).max())
 
 
 def _clean(target: Target, tokens: list[int], prompt: int, size: int) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sparkwright.core.contracts import OpSpec
 
 _AT = "sparkwright.plugins.deepseek_v4.reference:"
+_CHOICES = "sparkwright.plugins.deepseek_v4.choices:"
 
 HYPER_MIX = OpSpec(
     "hyper_mix",
@@ -26,9 +27,13 @@ INDEXER_SELECT = OpSpec(
     "indexer_select",
     _AT + "indexer_select",
     "indexer scores and each query's exact top-k of its visible rows",
+    _CHOICES + "indexer_select",
 )
 ATTEND_ROWS = OpSpec(
-    "attend_rows", _AT + "attend_rows", "attention over window and selected rows, sink, inverse rotary"
+    "attend_rows",
+    _AT + "attend_rows",
+    "attention over window and selected rows, sink, inverse rotary",
+    _CHOICES + "attend_rows",
 )
 SMALL_ROWS_MATMUL = OpSpec(
     "small_rows_matmul", _AT + "small_rows_matmul", "a few rows by a matrix, its weights read once"
@@ -36,8 +41,12 @@ SMALL_ROWS_MATMUL = OpSpec(
 GROUPED_ROWS_MATMUL = OpSpec(
     "grouped_rows_matmul", _AT + "grouped_rows_matmul", "a few rows by one matrix for each output group"
 )
-ROUTE_SCORES = OpSpec("route_scores", _AT + "route_scores", "experts of a row by score, and their weights")
-ROUTE_HASH = OpSpec("route_hash", _AT + "route_hash", "experts of a row by token id, and their weights")
+ROUTE_SCORES = OpSpec(
+    "route_scores", _AT + "route_scores", "experts of a row by score, and their weights", _CHOICES + "route_scores"
+)
+ROUTE_HASH = OpSpec(
+    "route_hash", _AT + "route_hash", "experts of a row by token id, and their weights", _CHOICES + "route_hash"
+)
 GROUPED_EXPERTS = OpSpec(
     "grouped_experts", _AT + "grouped_experts", "the routed experts' MLPs, each expert's weights read once"
 )

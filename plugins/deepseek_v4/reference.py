@@ -224,13 +224,13 @@ def attend_rows(
 # -------------------------------------------------------------------------------------------------------- experts (5.9)
 
 
-def _affinity(x: mx.array, gate: mx.array) -> mx.array:
-    """sqrt(softplus(x gate^T)), float32 [r, E]."""
+def affinity(x: mx.array, gate: mx.array) -> mx.array:
+    """sqrt(softplus(x gate^T)), float32 [r, E]: what experts are chosen by, before the bias."""
     return mx.sqrt(mx.logaddexp(x.astype(mx.float32) @ gate.T, 0))
 
 
-def _shares(affinity: mx.array, index: mx.array, scale: float) -> mx.array:
-    picked = mx.take_along_axis(affinity, index, axis=-1)
+def _shares(scores: mx.array, index: mx.array, scale: float) -> mx.array:
+    picked = mx.take_along_axis(scores, index, axis=-1)
     return picked / (picked.sum(axis=-1, keepdims=True) + 1e-20) * scale
 
 
@@ -239,9 +239,9 @@ def route_scores(x: mx.array, gate: mx.array, bias: mx.array, k: int, scale: flo
 
     The bias steers the choice and does not enter the weights. Equal scores: the lower expert.
     """
-    affinity = _affinity(x, gate)
-    index = compact(top_mask(affinity + bias, k), k)
-    return index, _shares(affinity, index, scale)
+    scores = affinity(x, gate)
+    index = compact(top_mask(scores + bias, k), k)
+    return index, _shares(scores, index, scale)
 
 
 def route_hash(
@@ -249,7 +249,7 @@ def route_hash(
 ) -> tuple[mx.array, mx.array]:
     """As `route_scores`, the experts being row `tokens[i]` of table int32 [V, k]: each row by its own token."""
     index = table[tokens]
-    return index, _shares(_affinity(x, gate), index, scale)
+    return index, _shares(affinity(x, gate), index, scale)
 
 
 def _swiglu(gate: mx.array, up: mx.array, limit: float, dtype: mx.Dtype) -> mx.array:

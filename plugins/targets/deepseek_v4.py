@@ -34,6 +34,7 @@ from sparkwright.plugins.deepseek_v4.tools import TOOLS, claims, refuse_if_too_l
 if TYPE_CHECKING:
     import mlx.core as mx
 
+    from sparkwright.plugins.deepseek_v4.config import ModelConfig
     from sparkwright.plugins.deepseek_v4.linear import SharedWeights
     from sparkwright.plugins.deepseek_v4.model import Lent, Model
     from sparkwright.plugins.deepseek_v4.state import State
@@ -72,7 +73,14 @@ def describe(options: Options, site: Site) -> TargetFacts:
         weight_bytes=sum(one.nbytes for name, one in checkpoint.stored.items() if not name.startswith("mtp.")),
         fingerprint=checkpoint.fingerprint,
         drafter="dspark" if checkpoint.stages else "",
+        turns=_turns(config),
     )
+
+
+def _turns(config: ModelConfig) -> tuple[int, ...]:
+    """Where a window is full, windows of each ratio close, and the indexer begins to choose."""
+    chooses = [4 * (config.index_topk + 1)] if 4 in config.ratios else []
+    return tuple(sorted({config.window, *(n * ratio for ratio in config.ratios if ratio for n in (1, 2)), *chooses}))
 
 
 def _open(site: Site) -> Checkpoint:

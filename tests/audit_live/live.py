@@ -1,0 +1,65 @@
+"""Tiny models behind the audits of live models: watched ops, planted faults, and a target role without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tests.deepseek_v4 import tiny
+from tests.deepseek_v4.cases import Case, make
+
+from sparkwright.core.audit.consistency import ConsistencyResult, compare_widths
+from sparkwright.core.audit.watch import Watch
+from sparkwright.core.contracts import Op, OpSpec
+from sparkwright.core.kernels import by_rows, reference
+from sparkwright.plugins.deepseek_v4 import ops
+from sparkwright.plugins.deepseek_v4.kernels import select_reference
+from sparkwright.plugins.deepseek_v4.model import Model
+
+Change = Callable[..., Any]
+
+SMALL = tiny.TINY_A | {
+    "num_hidden_layers": 3,
+    "compress_ratios": [0, 4, 4],
+    "num_hash_layers": 1,
+    "sliding_window": 8,
+    "index_topk": 4,
+    "hc_sinkhorn_iters": 3,
+}
+"""Window, ratio and top-k all turn within 24 tokens: 5 rows against 4 from position 19 on."""
+
+
+@cache
+def small() -> Case:
+    return make(SMALL, 0, 48, ())
+
+
+def watched_model(c: Case, watch: Watch, name: str = "", change: Change | None = None, kernel: bool = False) -> Model:
+    """The case's model with its ops watched; op `name` is change(reference, *arguments), as a kernel would be (8 rows
+    at most, the reference above) or for all row counts."""
+
+    def select(op: OpSpec, *, dtype: str, format: str, widths: tuple[int, ...]) -> Op:
+        meaning = called = select_reference(op, dtype=dtype, format=format, widths=widths)
+        if change is not None and op.name == name:
+            called = lambda *a, **k: change(meaning, *a, **k)  # noqa: E731
+            called = by_rows(called, reference(op)) if kernel else called
+        return watch.wrap(op, "toy", called)
+
+    return tiny.tiny_model(c.raw, c.weights, select)
+
+
+def turns(raw: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(sorted({raw["sliding_window"], 4, 4 * (raw["index_topk"] + 1)}))
+
+
+def audit(c: Case, count: int, name: str = "", change: Change | None = None, kernel: bool = False) -> ConsistencyResult:
+    watch = Watch()
+    model = watched_model(c, watch, name, change, kernel)
+    tokens = [int(t) for t in np.asarray(c.tokens)[:count]]
+    return compare_widths(model, watch, tokens, turns=turns(c.raw), prefill=(24,))
+
+
+def route() -> OpSpec:
+    return ops.ROUTE_HASH
