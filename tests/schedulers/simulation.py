@@ -130,7 +130,7 @@ def rounds(plugin: Any, profile: str, text: Text, claims: str, tokens: int) -> I
                 kept = depth - 1
                 break
         hits = accepted(profile, text, anchor, kept)
-        report = RoundReport(planned, planned, kept, hits, seen, anchor + hits + 1 >= tokens)
+        report = RoundReport(planned, planned, kept, hits, seen[: kept + 1], anchor + hits + 1 >= tokens)
         yield anchor, 1 + hits, report
         plugin.sparkwright_scheduler_learn(state, report)
         anchor += 1 + hits
