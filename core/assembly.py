@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from sparkwright.core import blas, costs
+from sparkwright.core.check import LiveCheck
 from sparkwright.core.config import Config, Slot, load_config
 from sparkwright.core.contracts import (
     CostCurves,
@@ -132,6 +133,7 @@ class _Assembly:
         self.reports: dict[str, SlotReport] = {}
         self.warnings: list[str] = list(config.warnings)
         self.observers = self._observers(progress)
+        self.check = LiveCheck() if config.kernels.check else None
         self.wrap = wrap
         self.abandoned = False
         site: dict[str, Any] = {"store": store, "force": config.engine.force, "row_exact": config.engine.row_exact}
@@ -141,6 +143,10 @@ class _Assembly:
         if self.abandoned:
             raise KeyboardInterrupt
         self.observers.tell("progress", what=what, done=done, total=total)
+
+    def _wrap(self, op: OpSpec, backend: str, call: Op) -> Op:
+        checked = call if self.check is None else self.check.wrap(op, backend, call)
+        return checked if self.wrap is None else self.wrap(op, backend, checked)
 
     def run(self) -> Parts:
         chosen: dict[Kind, Installed] = {"target": self._target()}
@@ -160,7 +166,7 @@ class _Assembly:
         negotiate({kind: item.provider for kind, item in chosen.items()}, facts, self.config)
         curves = self._costs(target, chosen["drafter"].provider.name)
 
-        kernels = Kernels(self.config, self.site, [i.provider for i in chosen.values()], self.wrap)
+        kernels = Kernels(self.config, self.site, [i.provider for i in chosen.values()], self._wrap)
         site = attrs.evolve(site, select=kernels.select, costs=curves)
         manager = new_manager()
         model = self._model("target")
@@ -171,6 +177,8 @@ class _Assembly:
             chosen["target"].provider.name,
         )
         bound = Target(manager, chosen["target"].provider.name, target)
+        if self.check is not None:
+            self.check.watch(bound)
         site = attrs.evolve(site, resources=bound.resources)
         for kind in ("drafter", *others):
             item = chosen[kind]
@@ -197,7 +205,7 @@ class _Assembly:
         item = self._target()
         here = attrs.evolve(self.site, model=self._model("target"), **site)
         facts = self._describe(item, here)
-        kernels = Kernels(self.config, here, [item.provider], self.wrap)
+        kernels = Kernels(self.config, here, [item.provider], self._wrap)
         manager = new_manager()
         built = self._build(item, attrs.evolve(here, select=kernels.select))
         register(manager, built, "target", item.provider.name)

@@ -66,6 +66,7 @@ class KernelOptions:
     """Table [kernels]; table [kernels.ops] maps an op to the one backend that must answer for it."""
 
     use: tuple[str, ...] = option(("auto",), "backends in the order they are asked; 'auto' is fused, then unfused")
+    check: bool = option(False, "run each kernel beside its op's reference, and stop where it is wrong; slow")
 
 
 @attrs.frozen

@@ -149,16 +149,21 @@ def audit_identity(
 
 def without_drafter(config: Config) -> Config:
     """The same configuration with `drafter.use = "none"`."""
+    return changed(config, {"drafter.use": "none"})
+
+
+def changed(config: Config, values: dict[str, Any]) -> Config:
+    """The same configuration with other values for some keys."""
+    given = {key: value.value for key, value in config.values.items() if value.origin != "default"} | values
     tree: dict[str, Any] = {}
-    for key, value in config.values.items():
-        if value.origin == "default" or value.value is None or key == "drafter.use":
+    for key, value in given.items():
+        if value is None:
             continue
         table = tree
         *path, name = key.split(".")
         for part in path:
             table = table.setdefault(part, {})
-        table[name] = list(value.value) if isinstance(value.value, tuple) else value.value
-    tree["drafter"] = {**tree.get("drafter", {}), "use": "none"}
+        table[name] = list(value) if isinstance(value, tuple) else value
     return load_config(tree, environ={}, catalogue=config.catalogue)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from tests.deepseek_v4.cases import Case, make
 
 from sparkwright.core.audit.consistency import ConsistencyResult, compare_widths
 from sparkwright.core.audit.watch import Watch
-from sparkwright.core.contracts import Op, OpSpec
+from sparkwright.core.config import Config, load_config
+from sparkwright.core.contracts import Op, OpSpec, Provider
 from sparkwright.core.kernels import by_rows, reference
+from sparkwright.core.plugins import discover
 from sparkwright.plugins.deepseek_v4 import ops
 from sparkwright.plugins.deepseek_v4.kernels import select_reference
 from sparkwright.plugins.deepseek_v4.model import Model
@@ -63,3 +66,27 @@ def audit(c: Case, count: int, name: str = "", change: Change | None = None, ker
 
 def route() -> OpSpec:
     return ops.ROUTE_HASH
+
+
+SPARK = SMALL | {
+    "compress_ratios": [*SMALL["compress_ratios"], 0, 0],
+    "dspark_block_size": 5,
+    "dspark_noise_token_id": 256,
+    "dspark_target_layer_ids": [1, 2],
+    "dspark_markov_rank": 8,
+}
+"""SMALL with a drafter of two stages."""
+
+
+def config(folder: Path, settings: dict[str, Any], *providers: Provider) -> Config:
+    base: dict[str, Any] = {
+        "target": {"use": "deepseek_v4", "model": str(folder)},
+        "drafter": {"use": "dspark"},
+        "scheduler": {"use": "fixed"},
+        "sampler": {"use": "greedy"},
+        "verifier": {"use": "greedy"},
+        "generation": {"max_tokens": 16},
+        "engine": {"costs": "none"},
+    }
+    catalogue = discover().with_providers(*providers)
+    return load_config(base | settings, environ={}, catalogue=catalogue)
