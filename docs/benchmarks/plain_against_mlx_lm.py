@@ -1,9 +1,10 @@
 """Plain decoding through the engine against mlx-lm's own generator: paired decode rates on one model in one run.
 
-    python docs/benchmarks/plain_against_mlx_lm.py models/smollm2 > docs/benchmarks/plain_against_mlx_lm.json
+    python examples/models/smollm2.py models/smollm2-f32 --float32
+    python docs/benchmarks/plain_against_mlx_lm.py models/smollm2-f32 > docs/benchmarks/plain_against_mlx_lm.json
 
-Both use the same float32 weights, greedily, for the same number of tokens. Each prompt is run in ABBA order; a rate is
-tokens after the first per second between the first token and the last. Prints the ratio (ours / mlx-lm's) per prompt and
+Both use the same float32 weights (a quantised folder is refused: mlx-lm would compute in 4 bits), greedily, for the same
+number of tokens. Each prompt is run in ABBA order; a rate is tokens after the first per second between the first token and the last. Prints the ratio (ours / mlx-lm's) per prompt and
 its geometric mean.
 """
 
@@ -45,14 +46,13 @@ def main(model: Path) -> dict[str, Any]:
     )
     with assemble(config) as engine:
         import mlx.core as mx
-        from mlx.utils import tree_map
+        from mlx.utils import tree_flatten
         from mlx_lm.generate import generate_step
         from mlx_lm.utils import load_model
 
         theirs, _ = load_model(model)
-        theirs.update(tree_map(lambda w: w.astype(mx.float32) if mx.issubdtype(w.dtype, mx.floating) else w,
-                               theirs.parameters()))  # fmt: skip
-        mx.eval(theirs.parameters())
+        dtypes = {str(weight.dtype) for _, weight in tree_flatten(theirs.parameters())}
+        assert dtypes == {"mlx.core.float32"}, f"{model} holds {dtypes}, expected float32 weights only"
 
         def ours(tokens: list[int]) -> float:
             rate = engine.complete(tokens, max_tokens=TOKENS, ignore_eos=True).stats.decode_rate
