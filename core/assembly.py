@@ -54,6 +54,8 @@ from sparkwright.core.worker import Worker
 WrapOp = Callable[[OpSpec, str, Op], Op]
 """(op, backend, callable) -> callable: how an audit watches ops; see `assemble`."""
 
+OTHERS: tuple[Kind, ...] = ("scheduler", "sampler", "verifier")
+
 _FACTS: dict[Kind, type] = {
     "target": TargetFacts,
     "drafter": DrafterFacts,
@@ -103,6 +105,12 @@ def load_target(model: str | Path, use: str | None = None, *, sets: tuple[str, .
     return _Assembly(load_config({"target": slot}, sets=sets), WeightStore(), None, None).target_alone(site)
 
 
+def promise_of(config: Config) -> Promise:
+    """The promise that results of this configuration's engine would carry; reads configs and headers only."""
+    _, facts, _ = _Assembly(config, WeightStore(), None, None).describe()
+    return promise_in_force(facts, config)
+
+
 def device_name() -> str:
     """ "cpu", "metal" or "cuda": what MLX computes on by default."""
     import mlx.core as mx
@@ -148,7 +156,8 @@ class _Assembly:
         checked = call if self.check is None else self.check.wrap(op, backend, call)
         return checked if self.wrap is None else self.wrap(op, backend, checked)
 
-    def run(self) -> Parts:
+    def describe(self) -> tuple[dict[Kind, Installed], dict[str, Any], Site]:
+        """Who fills the slots and what they say of themselves, negotiated; nothing is loaded yet."""
         chosen: dict[Kind, Installed] = {"target": self._target()}
         target = self._describe(chosen["target"], attrs.evolve(self.site, model=self._model("target")))
         site = attrs.evolve(self.site, target=target)
@@ -157,13 +166,17 @@ class _Assembly:
         own = self._model("drafter") or self._model("target")  # many drafters come inside their target's checkpoint
         facts["drafter"] = self._describe(chosen["drafter"], attrs.evolve(site, model=own))
         site = attrs.evolve(site, drafter=facts["drafter"], taps=facts["drafter"].taps)
-        others: tuple[Kind, ...] = ("scheduler", "sampler", "verifier")
-        for kind in others:
+        for kind in OTHERS:
             slot = self.config.slots[kind]
             chosen[kind] = self.catalogue.get(kind, slot.use, slot.asked_by)
             self._report(kind, slot.use, slot.use, "")
             facts[kind] = self._describe(chosen[kind], site)
         negotiate({kind: item.provider for kind, item in chosen.items()}, facts, self.config)
+        return chosen, facts, site
+
+    def run(self) -> Parts:
+        chosen, facts, site = self.describe()
+        target: TargetFacts = facts["target"]
         curves = self._costs(target, chosen["drafter"].provider.name)
 
         kernels = Kernels(self.config, self.site, [i.provider for i in chosen.values()], self._wrap)
@@ -180,7 +193,7 @@ class _Assembly:
         if self.check is not None:
             self.check.watch(bound)
         site = attrs.evolve(site, resources=bound.resources)
-        for kind in ("drafter", *others):
+        for kind in ("drafter", *OTHERS):
             item = chosen[kind]
             where = attrs.evolve(site, model=self._model(kind) or (model if kind == "drafter" else None))
             register(manager, self._build(item, where), kind, item.provider.name)

@@ -23,6 +23,15 @@ def prompts_from(path: Path | None) -> list[str]:
     return lines
 
 
+def text_from(path: Path | None) -> str:
+    """The text of a UTF-8 file; for None all bundled prompts of `compare` in a row, about 9,000 tokens of them."""
+    if path is not None:
+        return read_text(path)
+    from sparkwright.core.compare.prompts import load_prompts
+
+    return "\n\n".join(prompt.text for prompt in load_prompts("all"))
+
+
 def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
