@@ -42,6 +42,8 @@ NOISE_ROWS = 256
 SPREAD = 6
 """Positions tried beside those around turns."""
 SHOWN = 20
+LONGEST = 2200
+"""Tokens that are run unless more are asked for: past DeepSeek-V4 Flash's last turn, its indexer's 512 rows."""
 
 
 @attrs.frozen
@@ -147,11 +149,13 @@ class ConsistencyResult:
 def audit_consistency(
     config: Config, text: str | Sequence[int], *, limit: int | None = None, progress: Tell | None = None
 ) -> ConsistencyResult:
-    """Audit the configured target over a text, or token ids; `limit` takes no more than its first tokens."""
+    """Audit the configured target over a text, or token ids. limit: no more than its first tokens; None goes past every
+    turn of the target, but no further than LONGEST."""
     watch = Watch()
     with assemble(without_drafter(config), progress=progress, wrap_op=watch.wrap) as engine:
         tokens = engine.target.encode(text) if isinstance(text, str) else list(text)
-        tokens = tokens[: min(limit or len(tokens), engine.target.facts.context)]
+        past = max((t for t in engine.target.facts.turns if t < LONGEST), default=LONGEST // 8) + 2 * WIDEST_VERIFY
+        tokens = tokens[: min(limit or past, engine.target.facts.context)]
 
         def work(parts: Parts) -> ConsistencyResult:
             facts = parts.target.facts

@@ -12,6 +12,7 @@ import click
 from sparkwright.core.errors import SparkwrightError
 
 COMMANDS = {
+    "audit": ("audit:audit", "Check the promises of a configuration: law, identity, consistency, rollback, kernels."),
     "bench": ("bench:bench", "Measure rates over kinds of prompts, temperatures and context lengths."),
     "compare": ("compare:compare", "Compare configurations in paired runs, and give a verdict."),
     "config": ("config:config", "Show what is configured, and where each value comes from."),

@@ -75,6 +75,32 @@ def write(text: str) -> None:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error
 
 
+class ProgressLine:
+    """Progress as one line of standard error that rewrites itself, where that is a terminal; gone at the end."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._enabled, self._open = enabled and sys.stderr.isatty(), False
+
+    def update(self, what: str, done: int, total: int) -> None:
+        if self._enabled:
+            sys.stderr.write(f"\r\x1b[K{what} {done:,}/{total:,}")
+            sys.stderr.flush()
+            self._open = True
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._open:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._open = False
+
+
+def model_option(function: F) -> F:
+    return click.option("--model", metavar="PATH", help="The model folder (same as --set target.model=PATH).")(function)
+
+
 def warn(messages: tuple[str, ...] | list[str]) -> None:
     for message in messages:
         click.echo(f"warning: {message}", err=True)
