@@ -209,6 +209,7 @@ class _Assembly:
             promise=promise_in_force(facts, self.config),
             slots=self.reports,
             kernels=kernels.taken,
+            kernel_choices=tuple(kernels.choices),
             config=self.config,
             config_sha256=self._hash(names, curves),
             warnings=tuple(self.warnings),

@@ -35,6 +35,8 @@ from sparkwright.core.worker import Stream, Worker
 if TYPE_CHECKING:
     import mlx.core as mx
 
+    from sparkwright.core.kernels import KernelChoice
+
 Messages = Sequence[Mapping[str, str]]
 
 
@@ -51,6 +53,7 @@ class Parts:
     promise: Promise
     slots: dict[str, SlotReport]
     kernels: dict[str, str]
+    kernel_choices: tuple[KernelChoice, ...]
     config: Config
     config_sha256: str
     warnings: tuple[str, ...]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+import attrs
 import pluggy
 
 from sparkwright.core.config import Config
@@ -35,8 +36,24 @@ def resolve(path: str, what: str) -> Op:
     return function
 
 
+@attrs.frozen
+class KernelChoice:
+    """One question and its answer. declined: backends that were asked before and do not cover it. override: whether
+    `kernels.ops` named the backend. is_reference: whether the answer is the op's reference itself."""
+
+    op: str
+    dtype: str
+    format: str
+    widths: tuple[int, ...]
+    backend: str
+    declined: tuple[str, ...]
+    override: bool
+    is_reference: bool
+
+
 class Kernels:
-    """The backends of one engine, in the order of `kernels.use`, and what they were chosen for (`taken`)."""
+    """The backends of one engine, in the order of `kernels.use`, and what they were chosen for (`taken`; `choices` has
+    each question)."""
 
     def __init__(
         self,
@@ -58,6 +75,7 @@ class Kernels:
         self._backends: dict[str, pluggy.PluginManager] = {}
         self._cache: dict[Any, Op] = {}
         self.taken: dict[str, str] = {}
+        self.choices: list[KernelChoice] = []
         if self._ops:
             self._build(site)
 
@@ -98,13 +116,17 @@ class Kernels:
     def _ask(self, op: OpSpec, dtype: str, format: str, widths: tuple[int, ...]) -> Op:
         override = self._config.kernel_ops.get(op.name)
         order = [override] if override else self._order
-        for name in order:
+        for i, name in enumerate(order):
             ask = guarded(
                 self._backends[name].hook.sparkwright_select_kernel, "kernels", name, "sparkwright_select_kernel"
             )
             kernel = ask(op=op, device=self._device, dtype=dtype, format=format, widths=widths)
             if kernel is not None:
                 self._note(op.name, name)
+                plain, before = kernel is reference(op), tuple(order[:i])
+                self.choices.append(
+                    KernelChoice(op.name, dtype, format, widths, name, before, override is not None, plain)
+                )
                 called = by_rows(kernel, reference(op))
                 return called if self._wrap is None else self._wrap(op, name, called)
         raise AssemblyError(

@@ -14,10 +14,12 @@ from sparkwright.core.errors import SparkwrightError
 COMMANDS = {
     "audit": ("audit:audit", "Check the promises of a configuration: law, identity, consistency, rollback, kernels."),
     "bench": ("bench:bench", "Measure rates over kinds of prompts, temperatures and context lengths."),
+    "calibrate": ("calibrate:calibrate", "Measure what drafts and verifies cost here, for `cost_aware`."),
     "compare": ("compare:compare", "Compare configurations in paired runs, and give a verdict."),
     "config": ("config:config", "Show what is configured, and where each value comes from."),
     "doctor": ("doctor:doctor", "Say what runs here, what is wrong, and what to do about it."),
     "generate": ("generate:generate", "Generate text from a prompt, speculatively."),
+    "kernels": ("kernels:kernels", "Show which kernel backend computes each op here, and why."),
     "models": ("models:models", "Inspect and convert checkpoints."),
     "plugins": ("plugins:plugins", "List the installed plugins, and show one."),
     "trace": ("trace:trace", "Read traces that `generate --trace FILE` wrote."),

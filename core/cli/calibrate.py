@@ -1,0 +1,165 @@
+"""`sparkwright calibrate`: measure what drafting and verifying cost here, and keep it for `cost_aware`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+from rich.table import Table
+from rich.text import Text
+
+from sparkwright.core.cli.shared import (
+    ProgressLine,
+    config_options,
+    json_option,
+    model_option,
+    print_json,
+    read_config,
+    stdout,
+    warn,
+)
+from sparkwright.core.config import Config
+from sparkwright.core.contracts import WIDEST_VERIFY, CostCurves, Provider
+from sparkwright.core.errors import RequestError
+from sparkwright.core.generation import RoundTrace
+from sparkwright.core.hookspecs import hookimpl
+
+ENOUGH = 400
+"""Rounds with a whole block after which no more text is generated for the fit of confidences."""
+BAR = 32
+
+
+@attrs.define(eq=False)
+class _Rounds:
+    """An observer that keeps every round."""
+
+    seen: list[RoundTrace] = attrs.field(factory=list)
+
+    @hookimpl
+    def sparkwright_round_finished(self, trace: RoundTrace) -> None:
+        self.seen.append(trace)
+
+
+@click.command()
+@model_option
+@config_options
+@click.option("--context", type=click.IntRange(1), default=256, show_default=True, metavar="N",
+              help="Tokens before the rows that are timed.")  # fmt: skip
+@click.option("--repeats", type=click.IntRange(1), default=9, show_default=True, help="Medians of so many are kept.")
+@click.option("--prompts", default="code,prose,chat", show_default=True, metavar="SET|FILE",
+              help="What confidences are fitted on: sets of `compare`, or a file.")  # fmt: skip
+@click.option("--tokens", type=click.IntRange(1), default=128, show_default=True, help="Of each text for the fit.")
+@click.option("--fit/--no-fit", default=True, help="Fit the drafter's confidences, if it has any.")
+@json_option
+@click.pass_context
+def calibrate(
+    ctx: click.Context, config_file: Path | None, sets: tuple[str, ...], model: str | None, as_json: bool,
+    context: int, repeats: int, prompts: str, tokens: int, fit: bool,
+) -> None:  # fmt: skip
+    """Measure the cost of plain decoding, of verifies of 1..8 rows and of a block of drafts.
+
+    The result is kept in the cache folder under this model, drafter, device and versions; engines with `engine.costs =
+    "auto"` use it from then on. If the drafter has confidences, their temperatures are fitted on rounds with whole
+    blocks.
+    """
+    from sparkwright.core import costs
+    from sparkwright.core.assembly import assemble, device_name
+    from sparkwright.core.audit.identity import changed
+    from sparkwright.core.audit.texts import text_from
+    from sparkwright.core.calibrate import measure_curves
+    from sparkwright.core.store import WeightStore
+
+    config = read_config(ctx, config_file, sets, {} if model is None else {"target.model": (model, "--model")})
+    warn(config.warnings)
+    config = changed(config, {"engine.costs": "none"})
+    store = WeightStore()
+    with ProgressLine(not as_json) as line:
+        with assemble(config, store=store, progress=line.update) as engine:
+            drafter = engine.slots["drafter"].effective
+            ids = engine.target.encode(text_from(None))
+            facts, drafts = engine.run(lambda parts: (parts.target.facts, parts.drafter.facts))
+            room = min(facts.context, drafts.context or facts.context) - WIDEST_VERIFY
+            ids = ids[: max(1, min(context, room))]
+            curves: CostCurves = engine.run(
+                lambda parts: measure_curves(
+                    parts.target, parts.drafter if drafts.block else None, ids, repeats=repeats,
+                    progress=lambda done, total: line.update("measuring", done, total),
+                )
+            )  # fmt: skip
+        fitted: dict[str, Any] = {"fitted": False, "why": "the drafter has no confidences"}
+        if drafts.confidence and drafts.block:
+            fitted = {"fitted": False, "why": "--no-fit"}
+            if fit:
+                fitted = _fit(config, store, prompts, tokens, min(drafts.block, WIDEST_VERIFY - 1), line)
+                curves = attrs.evolve(curves, temperatures=tuple(fitted.get("temperatures", ())))
+    device = device_name()
+    path = costs.file_for(facts.fingerprint, drafter, device)
+    about = {
+        "model": str(config.slots["target"].model),
+        "fingerprint": facts.fingerprint,
+        "drafter": drafter,
+        "device": device,
+        "context": len(ids),
+        "repeats": repeats,
+        "confidences": fitted,
+    }
+    costs.save(path, curves, about)
+    if as_json:
+        print_json({"file": str(path), "curves": attrs.asdict(curves), "about": about})
+        return
+    _show(curves, fitted)
+    stdout.print(Text(f"kept in {path}"), soft_wrap=True)
+
+
+def _fit(config: Config, store: Any, prompts: str, tokens: int, block: int, line: ProgressLine) -> dict[str, Any]:
+    """Temperatures from rounds that submitted whole blocks, or why there are none."""
+    from sparkwright.core.assembly import assemble
+    from sparkwright.core.audit.identity import changed
+    from sparkwright.core.calibrate import fit_sts, whole_blocks
+    from sparkwright.core.compare.prompts import load_prompts
+
+    rounds = _Rounds()
+    watch = Provider(kind="observer", name="calibrate", summary="keeps rounds", build=lambda options, site: rounds)
+    watched = attrs.evolve(config, catalogue=config.catalogue.with_providers(watch))
+    whole = {
+        "observers.use": ["calibrate"],
+        "scheduler.use": "threshold",
+        "scheduler.threshold.confidence": 0.0,
+        "scheduler.threshold.survival": 0.0,
+    }
+    asked = load_prompts(prompts)
+    with assemble(changed(watched, whole), store=store, progress=line.update) as engine:
+        for seed, prompt in enumerate(asked):
+            engine.complete(prompt.text, max_tokens=tokens, seed=seed, ignore_eos=True)
+            logits, accepted = whole_blocks(rounds.seen, block)
+            line.update("rounds for the confidences", min(len(accepted), ENOUGH), ENOUGH)
+            if len(accepted) >= ENOUGH:
+                break
+    try:
+        found = fit_sts(logits, accepted)
+    except RequestError as error:
+        return {"fitted": False, "why": str(error)}
+    return {"fitted": True, **attrs.asdict(found)}
+
+
+def _show(curves: CostCurves, fitted: dict[str, Any]) -> None:
+    """The table, with each cost as a bar: the plot."""
+    costs = [("plain decode", curves.plain)]
+    costs += [(f"verify of {rows} rows", seconds) for rows, seconds in enumerate(curves.verify, start=1)]
+    costs += [("block of drafts", curves.draft)] if curves.draft else []
+    most = max(seconds for _, seconds in costs)
+    table = Table("what", "ms", "x plain", "", box=None, padding=(0, 2, 0, 0))
+    for name, seconds in costs:
+        bar = "#" * max(1, round(BAR * seconds / most))
+        table.add_row(name, f"{1000 * seconds:.3f}", f"{seconds / curves.plain:.2f}", bar)
+    stdout.print(table)
+    if not fitted["fitted"]:
+        stdout.print(Text(f"confidences not fitted: {fitted['why']}"), soft_wrap=True)
+        return
+    table = Table("position", "temperature", "error before", "after", box=None, padding=(0, 2, 0, 0))
+    for k, row in enumerate(zip(fitted["temperatures"], fitted["before"], fitted["after"], strict=True), start=1):
+        table.add_row(str(k), *(f"{number:.3f}" for number in row))
+    stdout.print(table)
+    stdout.print(f"fitted on {fitted['rounds']} rounds with whole blocks")
