@@ -56,8 +56,9 @@ class Problem:
     bounds: list[F64]
     per_row: tuple[int, ...]  # which arguments have the rows as their first axis
 
-    def kernel(self, backend: Backend = "metal") -> Op:
-        launcher = Launcher(backend)
+    def kernel(self, backend: Backend = "metal", tiles: bool | None = None) -> Op:
+        """tiles: products on matrix units; None: what the backend does by itself."""
+        launcher = Launcher(backend) if tiles is None else Launcher(backend, tiles)
         formats = [a.format for a in self.arguments if isinstance(a, Linear | ExpertBank)]
         dtype = str(self.arguments[0].dtype).removeprefix("mlx.core.")
         found = find(launcher, self.spec, dtype, "+".join(formats), ())
@@ -250,6 +251,139 @@ def attend_rows(case: Case) -> Problem:
     return Problem(ops.ATTEND_ROWS, arguments, [expected], [bounds], per_row)
 
 
+def sigmoid(x: F64) -> F64:
+    y: F64 = 1 / (1 + np.exp(-x))
+    return y
+
+
+def hyper_sizes(case: Case) -> tuple[int, int]:
+    """Streams, hidden size."""
+    return {"small": (2, 7), "odd": (3, 37), "wide": (4, 1032)}[case.size]
+
+
+def stream_problem(case: Case, outputs: int, scales: int) -> tuple[tuple[mx.array, ...], F64, F64]:
+    """streams, fn, base, scale; the normalised logits, and a bound of their errors."""
+    make = Make(case)
+    n, d = hyper_sizes(case)
+    streams = make.array(case.rows, n, d)
+    fn = make.array(outputs, n * d, scale=(n * d) ** -0.5, dtype="float32")
+    base, scale = make.array(outputs, dtype="float32"), make.array(scales, dtype="float32")
+    flat = f64(streams).reshape(case.rows, -1)
+    y, terms = product(flat, f64(fn))
+    inverse = 1 / np.sqrt((flat**2).mean(1, keepdims=True) + EPS)
+    return (streams, fn, base, scale), y * inverse, terms * inverse * 2.0**-20 + 1e-7
+
+
+def collapsed(case: Case, streams: mx.array, pre: F64, loose: F64, dtype: str) -> tuple[F64, F64]:
+    x = f64(streams)
+    mixed = (pre[:, :, None] * x).sum(1)
+    spread = ((loose + np.abs(pre) * 2.0**-21)[:, :, None] * np.abs(x)).sum(1)
+    return mixed, np.abs(mixed) * ROUND[dtype] * 1.01 + spread + 1e-7
+
+
+def hyper_mix(case: Case) -> Problem:
+    n, _ = hyper_sizes(case)
+    arguments, m, loose = stream_problem(case, (2 + n) * n, 3)
+    base, scale = f64(arguments[2]), f64(arguments[3])
+    pre = sigmoid(m[:, :n] * scale[0] + base[:n]) + EPS
+    post = 2 * sigmoid(m[:, n : 2 * n] * scale[1] + base[n : 2 * n])
+    comb = (m[:, 2 * n :] * scale[2] + base[2 * n :]).reshape(-1, n, n)
+    comb = np.exp(comb - comb.max(2, keepdims=True))
+    comb = comb / comb.sum(2, keepdims=True) + EPS
+    comb = comb / (comb.sum(1, keepdims=True) + EPS)
+    iters = 20 if case.size == "wide" else 3
+    for _ in range(iters - 1):
+        comb = comb / (comb.sum(2, keepdims=True) + EPS)
+        comb = comb / (comb.sum(1, keepdims=True) + EPS)
+    wide = loose * np.abs(np.repeat(scale, [n, n, n * n]))
+    y, limit = collapsed(case, arguments[0], pre, wide[:, :n] / 4, case.dtype)
+    limits = [limit, wide[:, n : 2 * n] + 2e-6, np.full(comb.shape, 4 * wide[:, 2 * n :].max() + 5e-6)]
+    return Problem(ops.HYPER_MIX, (*arguments, EPS, EPS, iters), [y, post, comb], limits, (0,))
+
+
+def hyper_head(case: Case) -> Problem:
+    n, _ = hyper_sizes(case)
+    arguments, m, loose = stream_problem(case, n, 1)
+    base, scale = f64(arguments[2]), f64(arguments[3])
+    pre = sigmoid(m * scale + base) + EPS
+    y, limit = collapsed(case, arguments[0], pre, loose * np.abs(scale) / 4, "float32")
+    return Problem(ops.HYPER_HEAD, (*arguments, EPS, EPS), [y], [limit], (0,))
+
+
+def hyper_expand(case: Case) -> Problem:
+    make = Make(case)
+    n, d = hyper_sizes(case)
+    branch, streams = make.array(case.rows, d), make.array(case.rows, n, d)
+    post, comb = make.array(case.rows, n, dtype="float32"), make.array(case.rows, n, n, dtype="float32")
+    spread, kept = f64(post)[:, :, None] * f64(branch)[:, None], np.einsum("rjk,rjd->rkd", f64(comb), f64(streams))
+    terms = np.abs(spread) + np.einsum("rjk,rjd->rkd", np.abs(f64(comb)), np.abs(f64(streams)))
+    y = spread + kept
+    return Problem(ops.HYPER_EXPAND, (branch, streams, post, comb), [y], [bound(case, y, terms)], (0, 1, 2, 3))
+
+
+def turned(x: F64, cos: F64, sin: F64) -> F64:
+    y, width = x.copy(), 2 * cos.shape[-1]
+    a, b = x[..., -width::2], x[..., 1 - width :: 2]
+    y[..., -width::2], y[..., 1 - width :: 2] = a * cos - b * sin, a * sin + b * cos
+    return y
+
+
+def angles(make: Make, rows: int, width: int) -> tuple[mx.array, mx.array]:
+    angle = make.rng.standard_normal((rows, width // 2))
+    return mx.array(np.cos(angle).astype(np.float32)), mx.array(np.sin(angle).astype(np.float32))
+
+
+def norm_rotate(case: Case) -> Problem:
+    """small: no norm; odd: without a weight; wide: with one."""
+    make = Make(case)
+    heads, width, rotary = {"small": (1, 4, 2), "odd": (5, 24, 8), "wide": (2, 512, 64)}[case.size]
+    x = make.array(case.rows, heads, width)
+    cos, sin = angles(make, case.rows, rotary)
+    gain = make.array(width, dtype="float32") if case.size == "wide" else None
+    xs = f64(x)
+    if case.size != "small":
+        xs = xs / np.sqrt((xs**2).mean(-1, keepdims=True) + EPS) * (1 if gain is None else f64(gain))
+    y = turned(xs, f64(cos)[:, None], f64(sin)[:, None])
+    limits = np.abs(y) * ROUND[case.dtype] * 1.01 + np.abs(xs).max(-1, keepdims=True) * 2.0**-20
+    arguments = (x, cos, sin, None if case.size == "small" else EPS, gain)
+    return Problem(ops.NORM_ROTATE, arguments, [y], [limits], (0, 1, 2))
+
+
+def pool_windows(case: Case) -> Problem:
+    make = Make(case)
+    slots, width, rotary = {"small": (2, 4, 2), "odd": (5, 26, 8), "wide": (8, 512, 64)}[case.size]
+    kv, gate = (make.array(case.rows, slots, width, dtype="float32") for _ in range(2))
+    gate = mx.where((mx.arange(slots) < slots // 2)[None, :, None] & (mx.arange(case.rows) < 1)[:, None, None], -mx.inf, gate)
+    cos, sin = angles(make, case.rows, rotary)
+    gain = make.array(width, dtype="float32")
+    share = np.exp(f64(gate))
+    pooled = (share * f64(kv)).sum(1) / share.sum(1)
+    normed = pooled / np.sqrt((pooled**2).mean(-1, keepdims=True) + EPS) * f64(gain)
+    y = turned(normed, f64(cos), f64(sin))
+    limits = np.full(y.shape, np.abs(normed).max() * np.abs(f64(kv)).max() * 2.0**-18)
+    return Problem(ops.POOL_WINDOWS, (kv, gate, gain, EPS, cos, sin), [y], [limits], (0, 1, 4, 5))
+
+
+def route_scores(case: Case) -> Problem:
+    """Experts 1 and 3 are the same: a tie, in every row, that the lower one must win where only one of them is taken."""
+    make = Make(case)
+    d, count, k = {"small": (7, 5, 1), "odd": (37, 40, 6), "wide": (1032, 70, 6)}[case.size]
+    x = make.array(case.rows, d)
+    gate, bias = np.array(make.array(count, d, scale=d**-0.5, dtype="float32")), make.rng.standard_normal(count)
+    gate[3], bias[1] = gate[1], 2.0
+    bias[3] = bias[1]
+    z, terms = product(f64(x), gate.astype(np.float64))
+    score = np.sqrt(np.logaddexp(z, 0))
+    by = score + bias.astype(np.float32)
+    index = np.sort(np.argsort(-by, axis=1, kind="stable")[:, :k], axis=1)
+    picked = np.take_along_axis(score, index, 1)
+    weight = picked / picked.sum(1, keepdims=True) * 1.5
+    loose = np.take_along_axis(terms, index, 1).max(1, keepdims=True) * 2.0**-18 + 1e-6
+    arguments = (x, mx.array(gate), mx.array(bias.astype(np.float32)), k, 1.5)
+    limits = [np.full(index.shape, 0.5), np.broadcast_to(loose, weight.shape)]
+    return Problem(ops.ROUTE_SCORES, arguments, [index.astype(np.float64), weight], limits, (0,))
+
+
 PROBLEMS: dict[str, Callable[[Case], Problem]] = {
     "small_rows_matmul": small_rows_matmul,
     "grouped_rows_matmul": grouped_rows_matmul,
@@ -258,11 +392,22 @@ PROBLEMS: dict[str, Callable[[Case], Problem]] = {
     "grouped_experts": grouped_experts,
     "attend_rows": attend_rows,
 }
+PLAIN: dict[str, Callable[[Case], Problem]] = {
+    "hyper_mix": hyper_mix,
+    "hyper_head": hyper_head,
+    "hyper_expand": hyper_expand,
+    "norm_rotate": norm_rotate,
+    "pool_windows": pool_windows,
+    "route_scores": route_scores,
+}
+"""Ops whose weights have one form."""
+TILED = ("small_rows_matmul", "grouped_rows_matmul", "swiglu_matmul", "project_rows", "grouped_experts")
+TILE_FORMATS = ("affine4", "affine8", "mxfp4", "mxfp8", "bfloat16")
 FACTORS: tuple[tuple[Any, ...], ...] = (tuple(PROBLEMS), FORMATS, DTYPES, ROWS, SIZES)
 
 
 def problem(case: Case) -> Problem:
-    return PROBLEMS[case.op](case)
+    return (PROBLEMS | PLAIN)[case.op](case)
 
 
 def every() -> Iterator[Case]:
@@ -270,11 +415,15 @@ def every() -> Iterator[Case]:
     return (Case(*levels) for levels in itertools.product(*FACTORS))
 
 
-def pairwise(seed: int = 0) -> list[Case]:
+PLAIN_FACTORS: tuple[tuple[Any, ...], ...] = (tuple(PLAIN), ("float32",), DTYPES, ROWS, SIZES)
+TILE_FACTORS: tuple[tuple[Any, ...], ...] = (TILED, TILE_FORMATS, ("bfloat16",), ROWS, SIZES)
+
+
+def pairwise(seed: int = 0, factors: tuple[tuple[Any, ...], ...] = FACTORS) -> list[Case]:
     """A set of cases in which every two levels of two factors meet: greedy, the same for the same seed."""
     rng = np.random.default_rng(seed)
-    columns = list(itertools.combinations(range(len(FACTORS)), 2))
-    missing = {(a, b, x, y) for a, b in columns for x in FACTORS[a] for y in FACTORS[b]}
+    columns = list(itertools.combinations(range(len(factors)), 2))
+    missing = {(a, b, x, y) for a, b in columns for x in factors[a] for y in factors[b]}
 
     def pairs(levels: Sequence[Any]) -> set[tuple[int, int, Any, Any]]:
         return {(a, b, levels[a], levels[b]) for a, b in columns}
@@ -285,7 +434,7 @@ def pairwise(seed: int = 0) -> list[Case]:
         best: list[Any] = []
         gain = -1
         for _ in range(60):
-            levels = [factor[rng.integers(len(factor))] for factor in FACTORS]
+            levels = [factor[rng.integers(len(factor))] for factor in factors]
             levels[a], levels[b] = x, y
             worth = len(pairs(levels) & missing)
             if worth > gain:

@@ -10,12 +10,10 @@ import mlx.core as mx
 
 from sparkwright.core.contracts import Op
 from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, ceil_div
-from sparkwright.plugins.kernels.fused.weights import literal
+from sparkwright.plugins.kernels.fused.weights import LOWEST, literal
 
 HEADS = 2
 WIDEST_HEAD = 1024
-LOWEST = "-3.0e38f"
-"""Stands for minus infinity where differences of two are taken."""
 
 
 def warps_of(width: int) -> int:

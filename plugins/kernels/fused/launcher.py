@@ -41,10 +41,18 @@ def here(device: str) -> Launcher | None:
 
 @attrs.define(eq=False)
 class Launcher:
-    """`launch` runs a body; kernels are made when first asked for."""
+    """`launch` runs a body; kernels are made when first asked for.
+
+    tiles: whether products run on matrix units (source/tile.h). By default they do on CUDA, where it was measured.
+    """
 
     backend: Backend
-    _kernels: dict[Any, Any] = attrs.field(factory=dict)
+    tiles: bool = attrs.field()
+    _kernels: dict[Any, Any] = attrs.field(factory=dict, init=False)
+
+    @tiles.default
+    def _tiles_by_default(self) -> bool:
+        return self.backend == "cuda"
 
     def launch(
         self,
@@ -65,7 +73,10 @@ class Launcher:
         dtypes = tuple(array.dtype for array in inputs.values())
         key = (factory, body, variant, dtypes, tuple(constants.items()))
         if key not in self._kernels:
-            header = "\n".join([source(f"prelude_{self.backend}.h"), source("matrix.h"), defines, ""])
+            parts = [source(f"prelude_{self.backend}.h"), source("matrix.h")]
+            if body.startswith("tile_") or body == "indexer_scores":
+                parts.append(source("tile.h"))
+            header = "\n".join([*parts, defines, ""])
             text = source(f"prologue_{self.backend}.h") + source(f"{body}.h")
             # Short: the name becomes a file name in MLX's cache.
             digest = hashlib.sha256(repr((key[1:], header, text)).encode()).hexdigest()[:16]

@@ -28,7 +28,7 @@ def markov_chain(launcher: Launcher) -> Op:
             "small_rows_matmul",
             {"base": base, "token": token, **matrix.inputs, **table.inputs},
             {"y": ((1, vocabulary), mx.float32)},
-            {"T": mx.float32, **sizes},
+            {"T": mx.float32, "Y": mx.float32, **sizes},
             groups=(ceil_div(vocabulary, OUTS), 1),
             threads=WARP * split_of(rank),
             defines=matrix.defines + table.defines + source("rows_lookup.h"),

@@ -8,10 +8,19 @@ import mlx.core as mx
 from sparkwright.core.contracts import Op
 from sparkwright.plugins.deepseek_v4.linear import Linear
 from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, ceil_div, power_of_two, source
-from sparkwright.plugins.kernels.fused.weights import Stored, literal, stored
+from sparkwright.plugins.kernels.fused.weights import Stored, literal, stored, tileable
 
 OUTS = 4
 """Rows of the matrix that a threadgroup computes: 8 rows of activations by 4 outputs are 32 sums, one a lane."""
+
+
+TILE = 16
+"""Rows of the matrix that a threadgroup computes on matrix units."""
+
+
+def tile_split(k: int) -> int:
+    """As split_of, for tiles."""
+    return 8 if k >= 1024 else 4 if k >= 512 else 1
 
 
 def split_of(k: int) -> int:
@@ -62,14 +71,17 @@ def _multiply(
     kind: str = "plain",
 ) -> mx.array:
     r, n, k = x.shape[0], linear.out_size, linear.in_size
-    split = split_of(k)
-    sizes = {"R": r, "K": k, "N": n, "G": groups, "OUTS": OUTS, "SPLIT": split, "C": power_of_two(OUTS * r)}
+    tiled = tileable(launcher, x.dtype, linear)
+    split, outs = (tile_split(k), TILE) if tiled else (split_of(k), OUTS)
+    sizes = {"R": r, "K": k, "N": n, "G": groups, "SPLIT": split}
+    if not tiled:
+        sizes |= {"OUTS": outs, "C": power_of_two(outs * r)}
     (y,) = launcher.launch(
-        "small_rows_matmul",
+        "tile_matmul" if tiled else "small_rows_matmul",
         inputs,
         {"y": ((r, groups * n), x.dtype)},
-        {"T": x.dtype, **sizes},
-        groups=(ceil_div(n, OUTS), groups),
+        {"T": x.dtype, "Y": x.dtype, **sizes},
+        groups=(ceil_div(n, outs), groups),
         threads=WARP * split,
         defines=matrix.defines + rows,
         variant=f"{kind}_{matrix.variant}",
@@ -87,21 +99,24 @@ def project_rows(launcher: Launcher) -> Op:
         """x [r, d], weight [d] -> (RMSNorm(x; weight) [r, d], one [r, out] for each matrix), in one dispatch."""
         r, k = x.shape
         matrices = [stored(letter.lower(), linear) for letter, linear in zip(LETTERS, linears, strict=False)]
+        tiled = tileable(launcher, x.dtype, *linears)
+        split, outs = (tile_split(k), TILE) if tiled else (split_of(k), OUTS)
         starts, at = [], 0
         for linear in linears:
             starts.append(at)
-            at += ceil_div(linear.out_size, OUTS)
+            at += ceil_div(linear.out_size, outs)
         each = " ".join(f"X({LETTERS[i]}, {starts[i]}, {m.out_size})" for i, m in enumerate(linears))
         defines = f"#define EPS {literal(eps)}\n#define EACH(X) {each}\n" + source("rows_normed.h")
         inputs = {"x": x, "gain": weight}
         for matrix in matrices:
             inputs |= matrix.inputs
-        split = split_of(k)
-        sizes = {"R": r, "K": k, "OUTS": OUTS, "SPLIT": split, "C": power_of_two(OUTS * r)}
+        sizes = {"R": r, "K": k, "SPLIT": split}
+        if not tiled:
+            sizes |= {"OUTS": outs, "C": power_of_two(outs * r)}
         variant = "_".join(f"{m.variant}n{linear.out_size}" for m, linear in zip(matrices, linears, strict=True))
         outputs = {f"y_{LETTERS[i]}": ((r, linear.out_size), x.dtype) for i, linear in enumerate(linears)}
         normed, *ys = launcher.launch(
-            "project_rows",
+            "tile_project" if tiled else "project_rows",
             inputs,
             {"normed": ((r, k), x.dtype), **outputs},
             {"T": x.dtype, **sizes},

@@ -8,6 +8,7 @@ from sparkwright.core.contracts import Op, OpSpec
 from sparkwright.plugins.deepseek_v4 import ops
 from sparkwright.plugins.kernels.fused.attention import WIDEST_HEAD, attend_rows
 from sparkwright.plugins.kernels.fused.experts import grouped_experts
+from sparkwright.plugins.kernels.fused.hyper import MOST_STREAMS, hyper_expand, hyper_head, hyper_mix
 from sparkwright.plugins.kernels.fused.launcher import Launcher
 from sparkwright.plugins.kernels.fused.markov import markov_chain
 from sparkwright.plugins.kernels.fused.matmul import (
@@ -17,6 +18,8 @@ from sparkwright.plugins.kernels.fused.matmul import (
     small_rows_matmul,
     swiglu_matmul,
 )
+from sparkwright.plugins.kernels.fused.rotate import norm_rotate, pool_windows
+from sparkwright.plugins.kernels.fused.choose import MOST_EXPERTS, route_scores
 from sparkwright.plugins.kernels.fused.weights import DTYPES, FORMS
 
 Make = Callable[[Launcher], Op]
@@ -25,7 +28,13 @@ TABLE: dict[OpSpec, Make] = {
     ops.ATTEND_ROWS: attend_rows,
     ops.GROUPED_EXPERTS: grouped_experts,
     ops.GROUPED_ROWS_MATMUL: grouped_rows_matmul,
+    ops.HYPER_EXPAND: hyper_expand,
+    ops.HYPER_HEAD: hyper_head,
+    ops.HYPER_MIX: hyper_mix,
+    ops.NORM_ROTATE: norm_rotate,
+    ops.POOL_WINDOWS: pool_windows,
     ops.PROJECT_ROWS: project_rows,
+    ops.ROUTE_SCORES: route_scores,
     ops.SMALL_ROWS_MATMUL: small_rows_matmul,
     ops.SWIGLU_MATMUL: swiglu_matmul,
 }
@@ -54,4 +63,11 @@ def covers(op: OpSpec, format: str, widths: tuple[int, ...]) -> bool:
         return len(widths) <= 1 + len(LETTERS)
     if op == ops.ATTEND_ROWS:
         return all(width % 2 == 0 and width <= WIDEST_HEAD for width in widths[1:])  # heads, channels, rotary
+    if op in (ops.HYPER_MIX, ops.HYPER_HEAD, ops.HYPER_EXPAND):
+        return all(streams <= MOST_STREAMS for streams in widths[:1])
+    if op in (ops.NORM_ROTATE, ops.POOL_WINDOWS):
+        pairs = widths if op == ops.NORM_ROTATE else widths[1:]  # channels, rotary; slots, channels
+        return all(width % 2 == 0 and width <= WIDEST_HEAD for width in pairs)
+    if op == ops.ROUTE_SCORES:
+        return all(experts <= MOST_EXPERTS for experts in widths[1:2]) and all(k <= 32 for k in widths[2:])
     return bool(formats)

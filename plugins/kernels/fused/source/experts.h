@@ -9,9 +9,10 @@ struct Members {  // pairs of one group, in ascending order; count 0: the pair a
 };
 
 template <typename P>
-FN bool again(P index, int pair) {
+FN bool again(P index, int pair) {  // no early end: all of the row is read at once
+  const int mine = index[pair], start = pair - pair % TOPK;
   bool seen = false;
-  for (int t = pair - pair % TOPK; t < pair; t++) seen = seen || index[t] == index[pair];
+  UNROLL for (int t = 0; t < TOPK; t++) seen = seen | (start + t < pair && index[start + t] == mine);
   return seen;
 }
 
@@ -53,3 +54,9 @@ struct MemberRows {  // row m is that of pair m of the group: pair / DIVIDE of x
   FN bool has(int m) const { return m < group.count; }
   FN void load(int m, int k, LOCAL float* v) const { activations<K>(x, size_t(group.pair[m] / DIVIDE), k, v); }
 };
+
+FN int pair_at(Members group, int m) {  // registers are not indexed by what is known at run time only
+  int pair = 0;
+  UNROLL for (int i = 0; i < R; i++) pair = i == m ? group.pair[i] : pair;
+  return pair;
+}

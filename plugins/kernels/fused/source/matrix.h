@@ -128,3 +128,24 @@ FN float swiglu(float gate, float up, float limit) {
   up = up > -limit ? up : -limit;
   return gate * (1.0f / (1.0f + exponential(-gate))) * up;
 }
+
+FN float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+// sqrt(softplus(x)). log1p(e) = 2 artanh(e / (2 + e)) by its series: e is at most one, the terms shrink ninefold.
+FN float affinity(float x) {
+  const float e = exponential(x > 0.0f ? -x : x), s = e / (2.0f + e), q = s * s;
+  float sum = 1.0f / 17.0f;
+  UNROLL for (int n = 15; n > 0; n -= 2) sum = fused(sum, q, 1.0f / float(n));
+  return square_root((x > 0.0f ? x : 0.0f) + 2.0f * s * sum);
+}
+
+// Eight elements to p, or `count` of them where rows of K elements do not come in eights.
+template <int K, typename P>
+FN void store_some(P p, int count, LOCAL float* v) {
+  if (K % 8 == 0) store8(p, v);
+  else store_first(p, count, v);
+}
+
+FN void pairs_of_eight(LOCAL float* v, LOCAL Pair* out) {
+  UNROLL for (int i = 0; i < 4; i++) out[i] = pair_of(v[i], v[i + 4]);
+}

@@ -16,8 +16,8 @@
     UNROLL for (int s = 1; s < SPLIT; s++) total += part[s * C + THREAD];
     const int n = first + THREAD / R, m = THREAD % R;
 #ifdef ADDED
-    if (n < N) y[size_t(m * G + g) * N + n] = T(total + ADDED(n));
+    if (n < N) y[size_t(m * G + g) * N + n] = Y(total + ADDED(n));
 #else
-    if (n < N) y[size_t(m * G + g) * N + n] = T(total);
+    if (n < N) y[size_t(m * G + g) * N + n] = Y(total);
 #endif
   }

@@ -1,0 +1,54 @@
+  // As project_rows.h, by tiles: normed [R, K] and one product with each matrix of EACH(X), X(letter, first group, rows).
+  SHARED float squares[SPLIT * 8];
+  SHARED float part[SPLIT * 128];
+  {
+    float ss[8];
+    UNROLL for (int m = 0; m < 8; m++) ss[m] = 0.0f;
+    for (int k = THREAD * 8; k < K; k += SPLIT * 256) {
+      UNROLL for (int m = 0; m < R; m++) {
+        float v[8];
+        activations<K>(x, size_t(m), k, v);
+        UNROLL for (int i = 0; i < 8; i++) ss[m] = fused(v[i], v[i], ss[m]);
+      }
+    }
+    const float sum = warp_sums<8>(ss, LANE);
+    if (LANE % 4 == 0) squares[WARP * 8 + LANE / 4] = sum;
+  }
+  BARRIER();
+  const int mine = tile_x_row(LANE);
+  float total = squares[mine];
+  UNROLL for (int s = 1; s < SPLIT; s++) total += squares[s * 8 + mine];
+  NormedRow<T, K, decltype(x), decltype(gain)> rows;
+  rows.x = x;
+  rows.gain = gain;
+  rows.at = size_t(mine) * K;
+  rows.inverse = inverse_root(fused(total, 1.0f / float(K), EPS));
+  rows.here = mine < R;
+  if (GROUP_X == 0) {
+    for (int m = 0; m < R; m++) {
+      float square = squares[m];
+      UNROLL for (int s = 1; s < SPLIT; s++) square += squares[s * 8 + m];
+      const float inverse = inverse_root(fused(square, 1.0f / float(K), EPS));
+      for (int k = THREAD; k < K; k += SPLIT * 32)
+        normed[m * K + k] = T(float(x[m * K + k]) * inverse * float(gain[k]));
+    }
+  }
+  float acc[4], factor = 1.0f;
+  UNROLL for (int i = 0; i < 4; i++) acc[i] = 0.0f;
+#define MULTIPLY(M, START, N)                                                                                         \
+  if (GROUP_X >= START && (GROUP_X - START) * 16 < N) {                                                               \
+    tile_dot<TILE_##M, K, GROUP_##M, SPLIT>(rows, PARTS_##M, size_t((GROUP_X - START) * 16), size_t(N - 1), WARP, LANE, \
+                                            acc);                                                                     \
+    factor = TILE_##M::factor();                                                                                      \
+  }
+  EACH(MULTIPLY)
+  keep_tile(part + WARP * 128, LANE, acc);
+  BARRIER();
+  for (int at = THREAD; at < 128; at += SPLIT * 32) {
+    const int m = at / 16, o = at % 16;
+    const float sum = tile_total<SPLIT>(part, at) * factor;
+#define WRITE(M, START, N)                                                                  \
+  if (m < R && GROUP_X >= START && (GROUP_X - START) * 16 + o < N && (GROUP_X - START) * 16 < N) \
+    y_##M[m * N + (GROUP_X - START) * 16 + o] = T(sum);
+    EACH(WRITE)
+  }
