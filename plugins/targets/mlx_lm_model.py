@@ -87,7 +87,7 @@ def _watch_layer(layer: Any, index: int, watch: Watch) -> None:
         if index in watch.taps:
             watch.got[index] = hidden
         if watch.start and index % EVERY == 0:
-            mx.async_eval(hidden)
+            mx.async_eval(hidden)  # type: ignore[no-untyped-call]
         return out
 
     layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
