@@ -3,9 +3,9 @@
     python examples/models/smollm2.py models/smollm2-f32 --float32
     python docs/benchmarks/plain_against_mlx_lm.py models/smollm2-f32 > docs/benchmarks/plain_against_mlx_lm.json
 
-Both use the same float32 weights (a quantised folder is refused: mlx-lm would compute in 4 bits), greedily, for the same
-number of tokens. Each prompt is run in ABBA order; a rate is tokens after the first per second between the first token and the last. Prints the ratio (ours / mlx-lm's) per prompt and
-its geometric mean.
+Both use the same float32 weights (a quantised folder is refused: mlx-lm would compute in 4 bits), greedily, for as many
+tokens. Each prompt is run in ABBA order; a rate is tokens after the first per second between the first token and the
+last. Prints the ratio (ours / mlx-lm's) per prompt and its geometric mean.
 """
 
 from __future__ import annotations

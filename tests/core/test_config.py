@@ -369,7 +369,8 @@ def test_resolved_values_are_plain_and_cover_what_is_in_use() -> None:
 
 
 def test_text_that_looks_like_a_number_is_text_where_text_is_wanted() -> None:
-    config = load_config(sets=["target.model=2024", "engine.costs=none"], environ={"SPARKWRIGHT_DRAFTER__MODEL": "true"})
+    environ = {"SPARKWRIGHT_DRAFTER__MODEL": "true"}
+    config = load_config(sets=["target.model=2024", "engine.costs=none"], environ=environ)
     assert config.values["target.model"].value == "2024"
     assert config.values["drafter.model"].value == "true"
     assert load_config(sets=['target.model="a b"'], environ={}).values["target.model"].value == "a b"
