@@ -36,6 +36,7 @@ from sparkwright.core.errors import AssemblyError, ModelError, PluginError, Spar
 from sparkwright.core.generation import SlotReport
 from sparkwright.core.hookspecs import hookimpl
 from sparkwright.core.kernels import Kernels
+from sparkwright.core.notices import FirstRounds, uncalibrated
 from sparkwright.core.plugins import Installed
 from sparkwright.core.roles import (
     Drafter,
@@ -178,6 +179,9 @@ class _Assembly:
         chosen, facts, site = self.describe()
         target: TargetFacts = facts["target"]
         curves = self._costs(target, chosen["drafter"].provider.name)
+        if facts["scheduler"].costs and facts["drafter"].block and curves is None:
+            name = chosen["scheduler"].provider.name
+            self._report("scheduler", name, name, uncalibrated(str(self.config.values["engine.costs"].value)))
 
         kernels = Kernels(self.config, self.site, [i.provider for i in chosen.values()], self._wrap)
         site = attrs.evolve(site, select=kernels.select, costs=curves)
@@ -213,6 +217,7 @@ class _Assembly:
             config=self.config,
             config_sha256=self._hash(names, curves),
             warnings=tuple(self.warnings),
+            first_rounds=FirstRounds(names["drafter"], facts["drafter"]),
         )
 
     def target_alone(self, site: dict[str, Any]) -> Target:

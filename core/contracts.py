@@ -245,10 +245,12 @@ class DrafterFacts:
 @attrs.frozen
 class SchedulerFacts:
     """confidences: wants the drafter's confidences on the host (one more transfer). anticipates: implements `choose`
-    and sees later confidences before it decides on an earlier draft; refused with a verifier that needs causality."""
+    and sees later confidences before it decides on an earlier draft; refused with a verifier that needs causality.
+    costs: decides by `Site.costs`, and results say so where they were not measured, or where it did not draft."""
 
     confidences: bool = False
     anticipates: bool = False
+    costs: bool = False
 
 
 @attrs.frozen

@@ -28,6 +28,7 @@ from sparkwright.core.contracts import (
 from sparkwright.core.draw import draw
 from sparkwright.core.errors import NumericError, PluginError, RequestError
 from sparkwright.core.generation import Counter, Piece, RequestInfo, Result, RoundTrace, SlotReport, StopRules
+from sparkwright.core.notices import FirstRounds, explained
 from sparkwright.core.randomness import Keys
 from sparkwright.core.roles import Drafter, Observers, Sampler, Scheduler, Target, Verifier
 from sparkwright.core.worker import Stream, Worker
@@ -57,6 +58,7 @@ class Parts:
     config: Config
     config_sha256: str
     warnings: tuple[str, ...]
+    first_rounds: FirstRounds
 
     @property
     def noise(self) -> Any:
@@ -100,7 +102,7 @@ def generate(
     target, drafter, scheduler, sampler = parts.target, parts.drafter, parts.scheduler, parts.sampler
     host, stops = Host(), StopRules(request, target)
     counter = Counter(request, min(drafter.facts.block, WIDEST_VERIFY - 1))
-    taps = bool(drafter.facts.taps)
+    taps, noticed = bool(drafter.facts.taps), parts.warnings
     parts.observers.tell("request_started", request=request)
 
     # Prefill in chunks; the drafter observes each; the last row gives the first anchor.
@@ -198,15 +200,18 @@ def generate(
             transfers=host.transfers - before, draft_seconds=drafted_at - started,
             verify_seconds=verified_at - drafted_at, rest_seconds=time.perf_counter() - verified_at,
         )  # fmt: skip
-        counter.add(trace, bool(flags & EMPTY_RESIDUAL))
+        counter.add(trace, bool(flags & EMPTY_RESIDUAL), parked=limit > 0 and planned == 0)
+        noticed += parts.first_rounds.add(trace)
         if parts.observers:
             parts.observers.tell("round_finished", trace=trace)
 
     assert stops.finish is not None
+    stats = counter.stats(len(stops.tokens))
     result = Result(
-        text=stops.text, tokens=tuple(stops.tokens), finish=stops.finish, promise=parts.promise, slots=parts.slots,
-        kernels=parts.kernels, stats=counter.stats(len(stops.tokens)), seed=request.seed, choice=request.choice,
-        config_sha256=parts.config_sha256, warnings=parts.warnings + tuple(parts.observers.warnings),
+        text=stops.text, tokens=tuple(stops.tokens), finish=stops.finish, promise=parts.promise,
+        slots=explained(parts.slots, scheduler.facts, stats), kernels=parts.kernels, stats=stats, seed=request.seed,
+        choice=request.choice, config_sha256=parts.config_sha256,
+        warnings=noticed + tuple(parts.observers.warnings),
     )  # fmt: skip
     parts.observers.tell("request_finished", result=result)
     return result
@@ -278,7 +283,8 @@ class Engine:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return self._parts.warnings
+        """Of the assembly, and the one of `core.notices` about its drafter once a request has raised it."""
+        return self._parts.warnings + self._parts.first_rounds.warnings
 
     @property
     def target(self) -> Target:

@@ -59,7 +59,7 @@ class RoundTrace:
 
 @attrs.frozen
 class SlotReport:
-    """What was asked for in a slot, what ran, and why they differ if they do."""
+    """What was asked for in a slot, what ran, why they differ if they do, and what else is to be known of it."""
 
     requested: str
     effective: str
@@ -73,6 +73,7 @@ class Stats:
     prefilled: prompt tokens that were forwarded, fewer than prompt_tokens if the request was cancelled meanwhile.
     tau is 1 + accepted drafts / rounds over the rounds that drafted and were not cut by a stop rule (DESIGN section 2).
     submitted_at[k], accepted_at[k]: in how many of those rounds draft k + 1 was submitted, and was accepted.
+    parked_rounds: rounds for which the scheduler planned no drafts though there was room for some.
     """
 
     prompt_tokens: int
@@ -94,6 +95,7 @@ class Stats:
     draft_seconds: float
     verify_seconds: float
     rest_seconds: float
+    parked_rounds: int = 0
 
     @property
     def tau(self) -> float | None:
@@ -212,9 +214,11 @@ class Counter:
         self.prefill_transfers = 0
         self.uncut = 0
         self.empty_residuals = 0
+        self.parked = 0
 
-    def add(self, trace: RoundTrace, empty_residual: bool) -> None:
+    def add(self, trace: RoundTrace, empty_residual: bool, parked: bool) -> None:
         self.rounds.append(trace)
+        self.parked += parked
         self.empty_residuals += empty_residual
         if trace.submitted and not trace.cut:
             self.uncut += 1
@@ -247,4 +251,5 @@ class Counter:
             draft_seconds=draft,
             verify_seconds=verify,
             rest_seconds=rest,
+            parked_rounds=self.parked,
         )

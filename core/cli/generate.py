@@ -197,6 +197,8 @@ def summary(result: Result) -> list[str]:
     for slot, report in result.slots.items():
         if report.requested not in (report.effective, "auto"):
             lines.append(f"{slot}: asked for {report.requested}, ran {report.effective}: {report.reason}")
+        elif report.reason and report.requested == report.effective:
+            lines.append(f"{slot} {report.effective}: {report.reason}")
     return lines
 
 

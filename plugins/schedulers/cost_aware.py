@@ -185,7 +185,7 @@ class CostAware:
 
 
 def _describe(options: CostAwareOptions, site: Site) -> SchedulerFacts:
-    return SchedulerFacts(confidences=options.confidences)
+    return SchedulerFacts(confidences=options.confidences, costs=True)
 
 
 def _build(options: CostAwareOptions, site: Site) -> CostAware:
