@@ -12,9 +12,11 @@ again; "bytes" is what an op must at least move (weights once, of experts those 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import shlex
 import statistics
@@ -277,6 +279,7 @@ def main() -> None:
     parser.add_argument("--activation", default="auto", choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--dense", default="mxfp8", choices=["mxfp8", "float32", "bfloat16"])
     parser.add_argument("--same-tokens", action="store_true", help="all rows are one token: the best expert overlap")
+    parser.add_argument("--lock", help="a file; of processes that name the same one, one measures at a time")
     parser.add_argument("--note", default="", help="what a reader should know about the machine")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -300,6 +303,12 @@ def main() -> None:
     made_up(state, options.context)
 
     runs = []
+    if options.lock:  # everything is compiled, then one process measures at a time
+        for rows in (int(r) for r in options.rows.split(",")):
+            work = state.begin()
+            mx.eval(model.forward(mx.arange(rows, dtype=mx.int32), state, "last").logits, state.arrays)
+            work.abort()
+        fcntl.flock(os.open(options.lock, os.O_WRONLY | os.O_CREAT), fcntl.LOCK_EX)
     for rows in (int(r) for r in options.rows.split(",")):
         tokens = mx.full((rows,), 7) if options.same_tokens else mx.random.randint(0, VOCABULARY, (rows,))
         runs.append(measured(model, state, recorder, tokens.astype(mx.int32), options, speed))

@@ -16,6 +16,7 @@ does nothing: what is near to it is bound by the host, and no statement about th
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import math
 import os
@@ -38,7 +39,7 @@ import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
 from tests.kernels import cases  # noqa: E402
 
-from sparkwright.core.contracts import OpSpec  # noqa: E402
+from sparkwright.core.contracts import Op, OpSpec  # noqa: E402
 from sparkwright.plugins.deepseek_v4 import ops, reference  # noqa: E402
 from sparkwright.plugins.deepseek_v4.linear import ExpertBank, Linear, dtype_of  # noqa: E402
 from sparkwright.plugins.kernels.fused.launcher import Launcher, here  # noqa: E402
@@ -55,14 +56,30 @@ def say(**item: Any) -> None:
 # ---------------------------------------------------------------------------------------------------------- right, bits
 
 
+def covered(made: cases.Problem, launcher: Launcher) -> Op | None:
+    try:
+        return made.kernel(launcher.backend)
+    except AssertionError:
+        return None
+
+
 def check(launcher: Launcher, wanted: argparse.Namespace) -> int:
     wrong = 0
-    for case in cases.pairwise():
-        if case.op not in wanted.ops or case.format not in wanted.formats:
+    chosen = [
+        *cases.pairwise(factors=cases.PLAIN_FACTORS),
+        *cases.pairwise(factors=cases.TILE_FACTORS),
+        *cases.pairwise(),
+    ]
+    for case in dict.fromkeys(chosen):  # matrix units take what they take: bfloat16 on CUDA
+        if case.op not in wanted.ops or (case.format not in wanted.formats and case.op not in cases.PLAIN):
             continue
         made = cases.problem(case)
+        kernel = covered(made, launcher)
+        if kernel is None:
+            say(part="check", case=str(case), what="not covered on this device")
+            continue
         try:
-            got = cases.flatten(made.kernel(launcher.backend)(*made.arguments))
+            got = cases.flatten(kernel(*made.arguments))
             mx.eval(got)
             excess = [
                 float(np.max(np.abs(cases.f64(a) - e) / b, initial=0.0))
@@ -82,18 +99,36 @@ def raw(a: mx.array) -> Any:
     return np.array(a.view(mx.uint16) if a.dtype.size == 2 else a.view(mx.uint32))
 
 
+SPANS = ((0, 1), (7, 8), (2, 4), (1, 4), (1, 5), (0, 5), (2, 8), (0, 7))
+
+
 def bits(launcher: Launcher, wanted: argparse.Namespace) -> int:
     wrong = 0
-    for op in wanted.ops:
-        case = cases.Case(op, "mxfp4", wanted.dtype, 8, "wide")
-        made = cases.problem(case)
-        kernel = made.kernel(launcher.backend)
-        whole = [raw(a) for a in cases.flatten(kernel(*made.arguments))]
-        for first, last in ((0, 1), (1, 2), (7, 8), (2, 4), (3, 6), (1, 5), (0, 5), (2, 8), (0, 7)):
-            part = [raw(a) for a in cases.flatten(kernel(*made.rows(first, last)))]
-            equal = all(np.array_equal(a, b[first:last]) for a, b in zip(part, whole, strict=True))
-            wrong += not equal
-            say(part="bits", op=op, dtype=wanted.dtype, rows=[first, last], ok=bool(equal))
+    for name in wanted.ops:
+        for format in ["-"] if name in cases.PLAIN else wanted.formats:
+            wrong += bits_of(cases.Case(name, format, wanted.dtype, 8, "wide"), launcher)
+    return wrong
+
+
+def bits_of(case: cases.Case, launcher: Launcher) -> int:
+    made, wrong = cases.problem(case), 0
+    known = {"part": "bits", "op": case.op, "format": case.format, "dtype": case.dtype}
+    kernel = covered(made, launcher)
+    if kernel is None:
+        say(**known, what="not covered on this device")
+        return 0
+    whole = [raw(a) for a in cases.flatten(kernel(*made.arguments))]
+    for first, last in SPANS:
+        part = [raw(a) for a in cases.flatten(kernel(*made.rows(first, last)))]
+        equal = all(np.array_equal(a, b[first:last]) for a, b in zip(part, whole, strict=True))
+        wrong += not equal
+        say(**known, rows=[first, last], ok=bool(equal))
+    others = mx.full(made.arguments[0].shape, float("nan"), made.arguments[0].dtype)
+    keep = (mx.arange(8) == 2).reshape(8, *[1] * (others.ndim - 1))
+    alone = kernel(mx.where(keep, made.arguments[0], others), *made.arguments[1:])
+    equal = all(np.array_equal(raw(a)[2], b[2]) for a, b in zip(cases.flatten(alone), whole, strict=True))
+    wrong += not equal
+    say(**known, what="row 2 among rows of NaN", ok=bool(equal))
     return wrong
 
 
@@ -254,6 +289,39 @@ def timed(format: str, dtype: str, wanted: Sequence[str]) -> Iterator[Callable[[
 
     if "attend_rows" in wanted:
         yield attend
+    plain = {
+        "hyper_mix": lambda: plainly("mix", dtype, ops.HYPER_MIX, 24),
+        "hyper_head": lambda: plainly("head", dtype, ops.HYPER_HEAD, 4),
+        "hyper_expand": lambda: plainly("expand", dtype, ops.HYPER_EXPAND, 0),
+        "norm_rotate": lambda: plainly("query", dtype, ops.NORM_ROTATE, 0),
+        "pool_windows": lambda: plainly("pool", dtype, ops.POOL_WINDOWS, 0),
+        "route_scores": lambda: plainly("route", dtype, ops.ROUTE_SCORES, 256),
+        "indexer_select": lambda: plainly("index", dtype, ops.INDEXER_SELECT, 0),
+    }
+    yield from (make for name, make in plain.items() if name in wanted)
+
+
+def plainly(name: str, dtype: str, spec: OpSpec, outputs: int) -> Timed:
+    """Ops without stored matrices at V4-Flash width; indexer: a context of 32768 tokens."""
+    d, n, span = 4096, 4, 8192
+    f32 = partial(activations, "float32")
+    make: dict[str, Callable[[int], tuple[Any, ...]]] = {
+        "mix": lambda r: (activations(dtype, r, n, d), f32(24, n * d), f32(24), f32(3), 1e-6, 1e-6, 20),
+        "head": lambda r: (activations(dtype, r, n, d), f32(n, n * d), f32(n), f32(1), 1e-6, 1e-6),
+        "expand": lambda r: (activations(dtype, r, d), activations(dtype, r, n, d), f32(r, n), f32(r, n, n)),
+        "query": lambda r: (activations(dtype, r, 64, 512), f32(r, 32), f32(r, 32), 1e-6),
+        "pool": lambda r: (f32(r, 8, 512), f32(r, 8, 512), f32(512), 1e-6, f32(r, 32), f32(r, 32)),
+        "route": lambda r: (activations(dtype, r, d), f32(256, d), f32(256), 6, 1.5),
+        "index": lambda r: (
+            activations(dtype, r, 64, 128), f32(r, 64), activations(dtype, span, 128, seed=5),
+            mx.full((r,), span, dtype=mx.int32), span, 512,
+        ),
+    }  # fmt: skip
+    reference_of = getattr(reference, spec.name)
+    return Timed(
+        name, spec, reference_of, [None], lambda r, w: make[name](r), lambda r: nbytes(list(make[name](r))),
+        lambda r: r * {"index": 64 * 128 * span}.get(name, outputs * d * (n if name in ("mix", "head") else 1)),
+    )  # fmt: skip
 
 
 def slope(call: Callable[[int], Any], reps: int) -> float:
@@ -275,8 +343,7 @@ def rotate(run: Callable[..., Any], given: list[tuple[Any, ...]]) -> Callable[[i
 
 def measure(launcher: Launcher, wanted: argparse.Namespace) -> int:
     tiny = mx.zeros((8,))
-    host = slope(lambda i: tiny + i, 100)
-    say(part="time", what="host", host_us=round(host * 1e6, 2))
+    waiting: list[tuple[Timed, Callable[..., Any], str, dict[str, float]]] = []
     for format in wanted.formats:
         for make in timed(format, wanted.dtype, wanted.ops):
             one = make()
@@ -284,13 +351,25 @@ def measure(launcher: Launcher, wanted: argparse.Namespace) -> int:
             kernel = find(launcher, one.spec, wanted.dtype, "+".join(dict.fromkeys(weights)), ())
             assert kernel is not None
             first: dict[str, float] = {}
+            for r in wanted.rows:  # compiles
+                for run in (kernel, one.stock):
+                    mx.eval(cases.flatten(run(*one.arguments(r, one.sets[0]))))
+            waiting.append((one, kernel, format, first))
+    with open(wanted.lock or os.devnull, "w") as turn:  # one process measures at a time
+        if wanted.lock:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+        host = slope(lambda i: tiny + i, 100)
+        say(part="time", what="host", host_us=round(host * 1e6, 2))
+        for one, kernel, format, first in waiting:
             runs = {"fused": kernel, "stock": one.stock}
             for r in wanted.rows:
                 given = [one.arguments(r, w) for w in one.sets]
                 mx.eval([a for arguments in given for a in arrays(arguments)])
                 reps = 10
                 seconds = {which: slope(rotate(run, given), reps) for which, run in runs.items()}
-                moved, floor = one.bytes(r), max(one.bytes(r) / wanted.bandwidth, one.multiplications(r) / wanted.fma)
+                units = wanted.dtype == "bfloat16" and one.spec.name in (*cases.TILED, "indexer_select")
+                speed = wanted.matrix_fma if units and launcher.tiles else wanted.fma
+                moved, floor = one.bytes(r), max(one.bytes(r) / wanted.bandwidth, one.multiplications(r) / speed)
                 first = first or seconds
                 say(
                     part="time", op=one.spec.name, what=one.name, format=format, dtype=wanted.dtype, rows=r,
@@ -311,16 +390,19 @@ def arrays_of_linears(weights: Any) -> list[Linear | ExpertBank]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=["check", "bits", "time"], required=True)
-    parser.add_argument("--ops", nargs="+", default=list(cases.PROBLEMS))
+    parser.add_argument("--ops", nargs="+", default=[*cases.PROBLEMS, *cases.PLAIN])
     parser.add_argument("--formats", nargs="+", default=None)
     parser.add_argument("--rows", nargs="+", type=int, default=list(cases.ROWS))
     parser.add_argument(
         "--dtype", choices=cases.DTYPES, help="bits: float32 (16 bits hide differences); time: bfloat16"
     )
+    parser.add_argument("--lock", help="time: a file; of processes that name the same one, one measures at a time")
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="device: bytes a second (H200)")
     parser.add_argument("--fma", type=float, default=33.5e12, help="device: multiply-adds a second (H200)")
+    parser.add_argument("--matrix-fma", type=float, default=495e12, help="device: of matrix units in bfloat16 (H200)")
     wanted = parser.parse_args()
-    wanted.formats = wanted.formats or (["mxfp4", "affine4"] if wanted.part == "time" else list(cases.FORMATS))
+    defaults = {"time": ["mxfp4", "affine4"], "bits": ["mxfp4"], "check": list(cases.FORMATS)}
+    wanted.formats = wanted.formats or defaults[wanted.part]
     wanted.dtype = wanted.dtype or ("bfloat16" if wanted.part == "time" else "float32")
     launcher = here("gpu")
     if launcher is None:

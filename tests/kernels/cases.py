@@ -353,7 +353,9 @@ def pool_windows(case: Case) -> Problem:
     make = Make(case)
     slots, width, rotary = {"small": (2, 4, 2), "odd": (5, 26, 8), "wide": (8, 512, 64)}[case.size]
     kv, gate = (make.array(case.rows, slots, width, dtype="float32") for _ in range(2))
-    gate = mx.where((mx.arange(slots) < slots // 2)[None, :, None] & (mx.arange(case.rows) < 1)[:, None, None], -mx.inf, gate)
+    gate = mx.where(
+        (mx.arange(slots) < slots // 2)[None, :, None] & (mx.arange(case.rows) < 1)[:, None, None], -mx.inf, gate
+    )
     cos, sin = angles(make, case.rows, rotary)
     gain = make.array(width, dtype="float32")
     share = np.exp(f64(gate))
@@ -365,7 +367,7 @@ def pool_windows(case: Case) -> Problem:
 
 
 def route_scores(case: Case) -> Problem:
-    """Experts 1 and 3 are the same: a tie, in every row, that the lower one must win where only one of them is taken."""
+    """Experts 1 and 3 are the same: a tie in every row, which the lower one wins where only one is taken."""
     make = Make(case)
     d, count, k = {"small": (7, 5, 1), "odd": (37, 40, 6), "wide": (1032, 70, 6)}[case.size]
     x = make.array(case.rows, d)
@@ -384,6 +386,25 @@ def route_scores(case: Case) -> Problem:
     return Problem(ops.ROUTE_SCORES, arguments, [index.astype(np.float64), weight], limits, (0,))
 
 
+def indexer_select(case: Case) -> Problem:
+    """Every third key is the one before it again: ties, the lower of which is taken where only one is."""
+    make = Make(case)
+    heads, width, span, k = {"small": (1, 16, 3, 2), "odd": (3, 48, 45, 6), "wide": (10, 128, 1100, 70)}[case.size]
+    query, keys = make.array(case.rows, heads, width), np.array(make.array(span, width, dtype="float32"))
+    keys[2::3] = keys[1::3][: len(keys[2::3])]
+    kept = mx.array(keys).astype(dtype_of(case.dtype))
+    weight = make.array(case.rows, heads, dtype="float32")
+    visible = make.rng.integers(0, span + 1, case.rows).astype(np.int32)
+    visible[-1] = span
+    score = np.einsum("rh,rhs->rs", f64(weight), np.maximum(f64(query) @ f64(kept).T, 0))
+    expected = np.full((case.rows, min(k, span)), -1.0)
+    for i, seen in enumerate(visible):
+        best = np.sort(np.argsort(-score[i, :seen], kind="stable")[:k])
+        expected[i, : len(best)] = best
+    arguments = (query, weight, kept, mx.array(visible), int(visible.max()), k)
+    return Problem(ops.INDEXER_SELECT, arguments, [expected], [np.full(expected.shape, 0.5)], (0, 1, 3))
+
+
 PROBLEMS: dict[str, Callable[[Case], Problem]] = {
     "small_rows_matmul": small_rows_matmul,
     "grouped_rows_matmul": grouped_rows_matmul,
@@ -399,6 +420,7 @@ PLAIN: dict[str, Callable[[Case], Problem]] = {
     "norm_rotate": norm_rotate,
     "pool_windows": pool_windows,
     "route_scores": route_scores,
+    "indexer_select": indexer_select,
 }
 """Ops whose weights have one form."""
 TILED = ("small_rows_matmul", "grouped_rows_matmul", "swiglu_matmul", "project_rows", "grouped_experts")
@@ -412,11 +434,17 @@ def problem(case: Case) -> Problem:
 
 def every() -> Iterator[Case]:
     """The whole product."""
-    return (Case(*levels) for levels in itertools.product(*FACTORS))
+    yield from (Case(*levels) for levels in itertools.product(*FACTORS))
+    yield from (Case(op, "float32", d, r, s) for op, d, r, s in itertools.product(PLAIN, DTYPES, ROWS, SIZES))
 
 
-PLAIN_FACTORS: tuple[tuple[Any, ...], ...] = (tuple(PLAIN), ("float32",), DTYPES, ROWS, SIZES)
-TILE_FACTORS: tuple[tuple[Any, ...], ...] = (TILED, TILE_FORMATS, ("bfloat16",), ROWS, SIZES)
+def every_tile() -> Iterator[Case]:
+    return (Case(o, f, "bfloat16", r, s) for o, f, r, s in itertools.product(TILED, TILE_FORMATS, ROWS, SIZES))
+
+
+SOME_ROWS = (1, 5, 8)  # all of 1..8 in the whole product
+PLAIN_FACTORS: tuple[tuple[Any, ...], ...] = (tuple(PLAIN), ("float32",), DTYPES, SOME_ROWS, SIZES)
+TILE_FACTORS: tuple[tuple[Any, ...], ...] = (TILED, TILE_FORMATS, ("bfloat16",), SOME_ROWS, SIZES)
 
 
 def pairwise(seed: int = 0, factors: tuple[tuple[Any, ...], ...] = FACTORS) -> list[Case]:

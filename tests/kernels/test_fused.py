@@ -13,19 +13,34 @@ import numpy as np
 import pytest
 from mslrun import KernelFault, mlx_hook
 from mslrun.mutate import without_barriers
-from tests.kernels.cases import PROBLEMS, ROWS, Case, Problem, every, f64, flatten, pairwise, problem
+from tests.kernels.cases import (
+    PLAIN,
+    PLAIN_FACTORS,
+    PROBLEMS,
+    ROWS,
+    TILE_FACTORS,
+    TILED,
+    Case,
+    Problem,
+    every,
+    every_tile,
+    f64,
+    flatten,
+    pairwise,
+    problem,
+)
 
 pytestmark = pytest.mark.kernels
 
 
-def run(made: Problem, arguments: tuple[Any, ...], **options: Any) -> list[mx.array]:
+def run(made: Problem, arguments: tuple[Any, ...], tiles: bool = False, **options: Any) -> list[mx.array]:
     with mlx_hook.emulate(**options):
-        return flatten(made.kernel()(*arguments))
+        return flatten(made.kernel("metal", tiles)(*arguments))
 
 
-def hold(case: Case, **options: Any) -> None:
+def hold(case: Case, tiles: bool = False, **options: Any) -> None:
     made = problem(case)
-    got = run(made, made.arguments, **options)
+    got = run(made, made.arguments, tiles, **options)
     assert len(got) == len(made.expected)
     for i, (array, expected, bound) in enumerate(zip(got, made.expected, made.bounds, strict=True)):
         assert array.shape == expected.shape
@@ -34,9 +49,14 @@ def hold(case: Case, **options: Any) -> None:
         assert np.all(excess <= 1), f"{case}: array {i} at {worst}: {excess.max():.2f} times the bound"
 
 
-@pytest.mark.parametrize("case", pairwise(), ids=str)
+@pytest.mark.parametrize("case", [*pairwise(), *pairwise(factors=PLAIN_FACTORS)], ids=str)
 def test_lint_schedules_and_float64(case: Case) -> None:
     hold(case, lint=True)
+
+
+@pytest.mark.parametrize("case", pairwise(factors=TILE_FACTORS), ids=str)
+def test_lint_schedules_and_float64_on_matrix_units(case: Case) -> None:
+    hold(case, tiles=True, lint=True)
 
 
 @pytest.mark.slow
@@ -45,22 +65,43 @@ def test_lint_schedules_and_float64_in_the_whole_product(case: Case) -> None:
     hold(case, lint=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", list(every_tile()), ids=str)
+def test_lint_schedules_and_float64_on_matrix_units_in_the_whole_product(case: Case) -> None:
+    hold(case, tiles=True, lint=True)
+
+
 BARRIERS = {
-    "small_rows_matmul": 1,
-    "grouped_rows_matmul": 1,
-    "swiglu_matmul": 1,
-    "project_rows": 2,
-    "grouped_experts": 2,
-    "attend_rows": 2,
+    ("small_rows_matmul", False): 1,
+    ("grouped_rows_matmul", False): 1,
+    ("swiglu_matmul", False): 1,
+    ("project_rows", False): 2,
+    ("grouped_experts", False): 2,
+    ("attend_rows", False): 2,
+    ("hyper_mix", False): 2,
+    ("hyper_head", False): 2,
+    ("hyper_expand", False): 0,
+    ("norm_rotate", False): 0,
+    ("pool_windows", False): 1,
+    ("route_scores", False): 2,
+    ("indexer_select", False): 4,
+    ("small_rows_matmul", True): 1,
+    ("grouped_rows_matmul", True): 1,
+    ("swiglu_matmul", True): 1,
+    ("project_rows", True): 2,
+    ("grouped_experts", True): 2,
 }
+"""Of each op, without and with matrix units where it has a choice."""
 
 
 def test_every_op_has_its_barriers_counted() -> None:
-    assert set(BARRIERS) == set(PROBLEMS)
+    assert set(BARRIERS) == {(op, False) for op in (*PROBLEMS, *PLAIN)} | {(op, True) for op in TILED}
 
 
-@pytest.mark.parametrize(("op", "nth"), [(op, n) for op, count in BARRIERS.items() for n in range(count)])
-def test_a_deleted_barrier_is_reported(op: str, nth: int) -> None:
+@pytest.mark.parametrize(
+    ("op", "tiles", "nth"), [(op, tiles, n) for (op, tiles), count in BARRIERS.items() for n in range(count)]
+)
+def test_a_deleted_barrier_is_reported(op: str, tiles: bool, nth: int) -> None:
     made = problem(Case(op, "mxfp4", "float32", 3, "wide"))
     seen: list[str] = []
     at = [nth]
@@ -77,12 +118,12 @@ def test_a_deleted_barrier_is_reported(op: str, nth: int) -> None:
         return text
 
     with pytest.raises(KernelFault, match=r"race|uninitialised|order-dependence"):
-        run(made, made.arguments, edit=delete)
+        run(made, made.arguments, tiles, edit=delete)
     assert len(seen) == 1
 
 
 def test_no_barrier_is_left_out_of_the_count() -> None:
-    for op, count in BARRIERS.items():
+    for (op, tiles), count in BARRIERS.items():
         made = problem(Case(op, "mxfp4", "float32", 1, "small"))
         texts: list[str] = []
 
@@ -90,7 +131,7 @@ def test_no_barrier_is_left_out_of_the_count() -> None:
             texts.append(text)
             return text
 
-        run(made, made.arguments, edit=keep, check=False)
+        run(made, made.arguments, tiles, edit=keep, check=False)
         assert sum(len(without_barriers(text, ["BARRIER"])) for text in texts) == count, op
 
 
@@ -98,15 +139,15 @@ def bits(array: mx.array) -> Any:
     return mlx_hook.to_numpy(array).view(np.uint8)
 
 
-@pytest.mark.parametrize("op", PROBLEMS)
+@pytest.mark.parametrize(("op", "tiles"), BARRIERS)
 @pytest.mark.parametrize("size", ["wide", "odd"])
-def test_a_row_has_the_same_bits_alone_and_among_any_others(op: str, size: str) -> None:
+def test_a_row_has_the_same_bits_alone_and_among_any_others(op: str, tiles: bool, size: str) -> None:
     """Rows 0..7 in one call, then each as part of calls of other widths, then among rows of other content."""
     # float32 throughout: rounding the results to 16 bits would hide most differences.
     made = problem(Case(op, "mxfp4" if size == "wide" else "bfloat16", "float32", 8, size))
-    whole = [bits(a) for a in run(made, made.arguments, check=False)]
+    whole = [bits(a) for a in run(made, made.arguments, tiles, check=False)]
     for first, last in ((0, 1), (7, 8), (3, 5), (1, 4), (0, 6)):
-        part = run(made, made.rows(first, last), check=False)
+        part = run(made, made.rows(first, last), tiles, check=False)
         for got, all_rows in zip(part, whole, strict=True):
             np.testing.assert_array_equal(bits(got), all_rows[first:last], err_msg=f"rows {first}..{last - 1}")
     if op == "grouped_experts":  # all rows choose what row 2 chose: one group where there were several
@@ -118,7 +159,7 @@ def test_a_row_has_the_same_bits_alone_and_among_any_others(op: str, size: str) 
         others = mx.full(first_argument.shape, float("nan"), first_argument.dtype)
         keep = (mx.arange(8) == 2).reshape(8, *[1] * (first_argument.ndim - 1))
         arguments = (mx.where(keep, first_argument, others), *made.arguments[1:])
-    for got, all_rows in zip(run(made, arguments, check=False), whole, strict=True):
+    for got, all_rows in zip(run(made, arguments, tiles, check=False), whole, strict=True):
         np.testing.assert_array_equal(bits(got)[2], all_rows[2], err_msg="row 2 among rows of other content")
 
 

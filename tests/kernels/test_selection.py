@@ -37,7 +37,15 @@ def test_on_the_cpu_every_op_is_left_to_the_next_backend(op: OpSpec) -> None:
         (ops.ATTEND_ROWS, "bfloat16", "", (3, 24, 8), True),
         (ops.ATTEND_ROWS, "bfloat16", "", (64, 511, 64), False),
         (ops.ATTEND_ROWS, "bfloat16", "", (64, 2048, 64), False),
-        (ops.INDEXER_SELECT, "bfloat16", "", (64, 128, 512), False),
+        (ops.INDEXER_SELECT, "bfloat16", "", (64, 128, 512), True),
+        (ops.INDEXER_SELECT, "bfloat16", "", (64, 120, 512), False),
+        (ops.HYPER_MIX, "bfloat16", "", (4, 4096), True),
+        (ops.HYPER_MIX, "bfloat16", "", (8, 4096), False),
+        (ops.NORM_ROTATE, "bfloat16", "", (512, 64), True),
+        (ops.POOL_WINDOWS, "bfloat16", "", (128, 512), True),
+        (ops.ROUTE_SCORES, "bfloat16", "", (4096, 256, 6), True),
+        (ops.ROUTE_SCORES, "bfloat16", "", (4096, 2048, 6), False),
+        (ops.ROUTE_HASH, "bfloat16", "", (4096, 256, 6), False),
     ],
 )
 def test_a_combination_is_covered_or_declined(

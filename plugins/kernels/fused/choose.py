@@ -18,6 +18,7 @@ MOST_EXPERTS = 1024
 ROUTE_OUTS = 2
 CHOOSERS, KEYS, SPLIT = 32, 16, 4
 """Warps that choose for a row; keys that a threadgroup scores; warps among which the index heads are shared."""
+WIDEST_INDEX = 256
 
 
 def route_split(k: int) -> int:
@@ -52,5 +53,33 @@ def route_scores(launcher: Launcher) -> Op:
             variant=f"scale{scale}",
         )
         return index, weight
+
+    return run
+
+
+def indexer_select(launcher: Launcher) -> Op:
+    def run(query: mx.array, weight: mx.array, keys: mx.array, visible: mx.array, most: int, k: int) -> mx.array:
+        """query [r, Hi, Di], weight [r, Hi], keys [span, Di], visible int32 [r] -> int32 [r, min(k, span)]."""
+        r, heads, width = query.shape
+        span = keys.shape[0]
+        if most <= k:  # every row takes all that it sees
+            return visible_rows(visible, min(k, span))
+        (score,) = launcher.launch(
+            "indexer_scores",
+            {"query": query, "weight": weight, "keys": keys.astype(query.dtype)},
+            {"score": ((r, span), mx.float32)},
+            {"R": r, "HEADS": heads, "K": width, "SPLIT": SPLIT},
+            groups=(ceil_div(span, KEYS), 1),
+            threads=WARP * SPLIT,
+        )
+        (index,) = launcher.launch(
+            "rows_choose",
+            {"score": score, "visible": visible},
+            {"index": ((r, min(k, span)), mx.int32)},
+            {"TOPK": k, "WIDTH": min(k, span), "WARPS": CHOOSERS},
+            groups=(1, r),
+            threads=WARP * CHOOSERS,
+        )
+        return index
 
     return run

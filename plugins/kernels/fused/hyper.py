@@ -1,7 +1,7 @@
 """Hyper-connections on a GPU: `hyper_mix` and `hyper_head` in two dispatches, `hyper_expand` in one.
 
-The first one multiplies the streams with `fn`, a slice of columns a threadgroup, because one threadgroup a row could not
-read `fn` fast enough; the second adds the slices up and does the rest, Sinkhorn in the registers of one thread.
+The first one multiplies the streams with `fn`, a slice of columns a threadgroup, because one threadgroup a row could
+not read `fn` fast enough; the second adds the slices up and does the rest, Sinkhorn in the registers of one thread.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ def hyper_mix(launcher: Launcher) -> Op:
 
 
 def hyper_head(launcher: Launcher) -> Op:
-    def run(
-        streams: mx.array, fn: mx.array, base: mx.array, scale: mx.array, eps: float, hc_eps: float
-    ) -> mx.array:
+    def run(streams: mx.array, fn: mx.array, base: mx.array, scale: mx.array, eps: float, hc_eps: float) -> mx.array:
         """streams [r, n, d] -> [r, d] float32."""
         r, n, d = streams.shape
         part, slices = _logits(launcher, streams, fn)

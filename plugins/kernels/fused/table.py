@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sparkwright.core.contracts import Op, OpSpec
 from sparkwright.plugins.deepseek_v4 import ops
 from sparkwright.plugins.kernels.fused.attention import WIDEST_HEAD, attend_rows
+from sparkwright.plugins.kernels.fused.choose import MOST_EXPERTS, WIDEST_INDEX, indexer_select, route_scores
 from sparkwright.plugins.kernels.fused.experts import grouped_experts
 from sparkwright.plugins.kernels.fused.hyper import MOST_STREAMS, hyper_expand, hyper_head, hyper_mix
 from sparkwright.plugins.kernels.fused.launcher import Launcher
@@ -19,7 +20,6 @@ from sparkwright.plugins.kernels.fused.matmul import (
     swiglu_matmul,
 )
 from sparkwright.plugins.kernels.fused.rotate import norm_rotate, pool_windows
-from sparkwright.plugins.kernels.fused.choose import MOST_EXPERTS, route_scores
 from sparkwright.plugins.kernels.fused.weights import DTYPES, FORMS
 
 Make = Callable[[Launcher], Op]
@@ -31,6 +31,7 @@ TABLE: dict[OpSpec, Make] = {
     ops.HYPER_EXPAND: hyper_expand,
     ops.HYPER_HEAD: hyper_head,
     ops.HYPER_MIX: hyper_mix,
+    ops.INDEXER_SELECT: indexer_select,
     ops.NORM_ROTATE: norm_rotate,
     ops.POOL_WINDOWS: pool_windows,
     ops.PROJECT_ROWS: project_rows,
@@ -51,6 +52,8 @@ def find(launcher: Launcher, op: OpSpec, dtype: str, format: str, widths: tuple[
     make = TABLE.get(op) or FOREIGN.get((op.name, op.reference))
     if make is None or dtype not in DTYPES or not covers(op, format, widths):
         return None
+    if op == ops.INDEXER_SELECT and launcher.backend == "cuda" and dtype != "bfloat16":
+        return None  # its scores are products on matrix units
     return make(launcher)
 
 
@@ -68,6 +71,8 @@ def covers(op: OpSpec, format: str, widths: tuple[int, ...]) -> bool:
     if op in (ops.NORM_ROTATE, ops.POOL_WINDOWS):
         pairs = widths if op == ops.NORM_ROTATE else widths[1:]  # channels, rotary; slots, channels
         return all(width % 2 == 0 and width <= WIDEST_HEAD for width in pairs)
+    if op == ops.INDEXER_SELECT:  # heads, channels, rows chosen
+        return all(width % 16 == 0 and width <= WIDEST_INDEX for width in widths[1:2])
     if op == ops.ROUTE_SCORES:
         return all(experts <= MOST_EXPERTS for experts in widths[1:2]) and all(k <= 32 for k in widths[2:])
     return bool(formats)

@@ -149,3 +149,9 @@ FN void store_some(P p, int count, LOCAL float* v) {
 FN void pairs_of_eight(LOCAL float* v, LOCAL Pair* out) {
   UNROLL for (int i = 0; i < 4; i++) out[i] = pair_of(v[i], v[i + 4]);
 }
+
+// Floats as unsigned numbers of the same order; both zeros are one.
+FN uint ordered(float x) {
+  const uint u = bits_of_float(x == 0.0f ? 0.0f : x);
+  return (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u;
+}

@@ -25,6 +25,12 @@ FN float warp_max(float x) {
   UNROLL for (int mask = 16; mask > 0; mask /= 2) x = fmaxf(x, shuffle_xor(x, mask));
   return x;
 }
+FN int warp_total(int x) {
+  UNROLL for (int mask = 16; mask > 0; mask /= 2) x += __shfl_xor_sync(0xffffffffu, x, mask);
+  return x;
+}
+FN int bits(uint x) { return __popc((int)x); }
+FN uint bits_of_float(float x) { return __float_as_uint(x); }
 FN uint ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 FN int lowest(uint x) { return __ffs((int)x) - 1; }
 

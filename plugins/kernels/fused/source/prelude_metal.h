@@ -5,7 +5,8 @@
 //   BARRIER()     of threadgroup memory; every thread of the group reaches it
 //   LANE WARP THREAD GROUP_X GROUP_Y           where a thread is (declared by the prologue, as int)
 //   fused(a, b, c) = a * b + c rounded once    the only way to accumulate: no compiler may choose for itself
-//   warp_sum, warp_max, shuffle_xor, lane_value, ballot, lowest; exponential, inverse_root, square_root, float_of_bits
+//   warp_sum, warp_max, shuffle_xor, warp_total, lane_value, ballot, lowest, bits;
+//   exponential, inverse_root, square_root, float_of_bits, bits_of_float
 //   load8(p, v): eight elements, p a multiple of eight elements from the start of a row-contiguous array
 //   store8(p, v): eight elements, likewise, rounded to p's type
 //   u4x8, fp4x8, u8x4, fp8x4: the codes of one word as floats; fp4 comes out times 2^-14, fp8 times 2^-8
@@ -25,6 +26,9 @@ FN float warp_sum(float x) { return simd_sum(x); }
 FN float warp_max(float x) { return simd_max(x); }
 FN float shuffle_xor(float x, int mask) { return simd_shuffle_xor(x, (ushort)mask); }
 FN int lane_value(int x, int lane) { return simd_shuffle(x, (ushort)lane); }
+FN int warp_total(int x) { return simd_sum(x); }
+FN int bits(uint x) { return (int)popcount(x); }
+FN uint bits_of_float(float x) { return as_type<uint>(x); }
 FN uint ballot(bool x) { return (uint)(ulong)simd_ballot(x); }
 FN int lowest(uint x) { return (int)ctz(x); }
 
