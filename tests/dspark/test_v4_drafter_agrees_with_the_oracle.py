@@ -14,6 +14,7 @@ from tests.oracles.deepseek_v4_numpy import Array, Weights
 from tests.oracles.dspark_numpy import draft_block
 
 from sparkwright.core.contracts import Dense, PointMass
+from sparkwright.core.randomness import Keys
 from sparkwright.plugins.drafters.dspark.v4 import DraftState, V4Drafter
 
 TOLERANCE = 1e-4  # relative to the largest value; float32 against float64 over three stages
@@ -122,3 +123,17 @@ def test_nothing_before_the_window_matters_and_everything_in_it_does(drafter: V4
     assert np.array_equal(hidden(40 - WINDOW - 1), plain)
     for changed in (40 - WINDOW, 39):
         assert np.abs(hidden(changed) - plain).max() > 1e-3
+
+
+def test_a_confidence_never_depends_on_its_own_draft_or_later_noise(drafter: V4Drafter) -> None:
+    """With the noise redrawn from draft k on, c_1 .. c_k stay bit for bit; what follows draft k moves."""
+    state = fed(drafter, random_taps(21, 9), [21])
+    state.shape, state.drawn, state.noisy = lambda x: x - mx.logsumexp(x, axis=-1, keepdims=True), True, True
+    keys, others = (Keys(seed, 0, 21).array("draft", 5) for seed in (1, 2))
+    before = np.array(drafter.draft(state, 9, 5, keys).confidence)
+    moved = 0
+    for k in range(1, 6):
+        after = np.array(drafter.draft(state, 9, 5, mx.concatenate([keys[: k - 1], others[k - 1 :]])).confidence)
+        assert np.array_equal(after[:k], before[:k])
+        moved += not np.array_equal(after, before)
+    assert moved >= 3

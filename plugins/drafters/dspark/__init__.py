@@ -1,8 +1,8 @@
 """DSpark: a block drafter with a Markov chain and a confidence head. This module is its Providers, and imports no MLX.
 
-`v4` computes the V4-native form (three family blocks over projected taps), `dense` the one for Qwen3-style targets,
-`markov` the chain of draws, `shape` the draft's own temperature and filters. What a checkpoint is comes from its config
-and headers (`describe`).
+`v4` computes the V4-native form (three family blocks over projected taps), `dense` the one for Qwen3-style targets
+(`dense_config` and `dense_weights` read its two packagings), `markov` the chain of draws, `shape` the draft's own
+temperature and filters. What a checkpoint is comes from its config and headers (`describe`).
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def describe(options: Options, site: Site) -> DrafterFacts:
         for what, ours, theirs in (
             ("model_type", "deepseek_v4", target.model_type),
             ("hidden size", config.hidden, target.hidden),
+            ("number of layers", config.layers, target.layers),
         ):
             if ours != theirs:
                 raise AssemblyError(
@@ -103,10 +104,23 @@ def describe(options: Options, site: Site) -> DrafterFacts:
 
 
 def _describe_dense(options: Options, config: DenseConfig, site: Site) -> DrafterFacts:
-    if site.target is not None and site.target.hidden != config.hidden:
+    target = site.target
+    if target is not None:
+        layers = config.target_layers or target.layers
+        for what, ours, theirs in (
+            ("hidden size", config.hidden, target.hidden),
+            ("number of layers", layers, target.layers),
+        ):
+            if ours != theirs:
+                raise AssemblyError(
+                    f"drafter dspark ({site.model}) is made for a target with {what} {ours}, and this target's {what} "
+                    f"is {theirs}; a drafter must be made for its target"
+                )
+    if target is not None and config.lent and max(config.taps) == target.layers - 1:
         raise AssemblyError(
-            f"drafter dspark ({site.model}) is made for a target with hidden size {config.hidden}, and this target's "
-            f"hidden size is {site.target.hidden}; a drafter must be made for its target"
+            f"drafter dspark ({site.model}): 'aux_hidden_state_layer_ids' holds {target.layers}, after which this "
+            f"target of {target.layers} layers ends; whether that is its last layer's output or the normed one "
+            "differs between what wrote such files, so it is not supported"
         )
     return DrafterFacts(
         block=config.block,
@@ -199,7 +213,8 @@ def build(options: Options, site: Site) -> DSpark:
 
 def _build_dense(options: Options, path: Path, site: Site) -> DSpark:
     from sparkwright.plugins.deepseek_v4.kernels import select_reference
-    from sparkwright.plugins.drafters.dspark.dense import DenseDrafter, load
+    from sparkwright.plugins.drafters.dspark.dense import DenseDrafter
+    from sparkwright.plugins.drafters.dspark.dense_weights import load
 
     config = read_config(path)
     temperatures = _temperatures(site, config.block)
@@ -209,7 +224,8 @@ def _build_dense(options: Options, path: Path, site: Site) -> DSpark:
         return load(path, config, site.device)
 
     weights: dict[str, mx.array] = site.store(key, read) if site.store is not None else read()
-    return DSpark(DenseDrafter.build(config, weights, site.select or select_reference, temperatures), options)
+    select = site.select or select_reference
+    return DSpark(DenseDrafter.build(config, weights, select, temperatures, site.resources), options)
 
 
 def _temperatures(site: Site, block: int) -> tuple[float, ...]:

@@ -1,49 +1,28 @@
-"""The dense DSpark drafter for Qwen3-style targets (spec 9.2): full attention over all context and the whole block.
+"""The dense DSpark drafter for Qwen3-style targets (spec 9.2): attention over the context and the whole block.
 
-It carries its own embedding and head, frozen copies of the target's. Context keys and values are projected once for
-each committed position and only ever appended; a block's own are never kept.
+Context keys and values are projected once for each committed position and only ever appended; a block's own are never
+kept. Embedding and head are the checkpoint's own copies of the target's, or the target's.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 import attrs
 import mlx.core as mx
 
-from sparkwright.core.contracts import Draft, Op, SelectKernel
-from sparkwright.core.errors import ModelError
-from sparkwright.plugins.deepseek_v4.headers import read_directory
+from sparkwright.core.contracts import Draft, Op, Resources, SelectKernel
+from sparkwright.core.errors import AssemblyError
 from sparkwright.plugins.deepseek_v4.kernels import Kernels
 from sparkwright.plugins.deepseek_v4.linear import Linear
 from sparkwright.plugins.drafters.dspark import MARKOV_CHAIN
-from sparkwright.plugins.drafters.dspark.dense_config import DenseConfig, expected
-from sparkwright.plugins.drafters.dspark.markov import Heads, How, draw_block
+from sparkwright.plugins.drafters.dspark.dense_config import DenseConfig
+from sparkwright.plugins.drafters.dspark.markov import Gate, Heads, How, Recurrence, draw_block, mixed_chain
 from sparkwright.plugins.drafters.dspark.shape import Shape
 
 GROW = 256
 """Context rows are given room in multiples of this, and by half of what there is."""
-
-
-def load(path: Path, config: DenseConfig, device: str) -> dict[str, mx.array]:
-    """Every tensor, evaluated; float32 on the CPU, as stored elsewhere. ModelError for what is missing or misshapen."""
-    headers = read_directory(path)
-    for name, shape in expected(config).items():
-        found = headers.get(name)
-        if found is None or tuple(found.shape) != shape:
-            said = "is missing" if found is None else f"has shape {list(found.shape)}"
-            raise ModelError(f"{path}: the drafter's tensor '{name}' {said}, expected shape {list(shape)}")
-        if found.dtype not in ("BF16", "F16", "F32"):
-            raise ModelError(f"{path}: the drafter's tensor '{name}' is {found.dtype}, expected BF16, F16 or F32")
-    arrays: dict[str, mx.array] = {}
-    for file in sorted({headers[name].file for name in expected(config)}):
-        stored = mx.load(str(file))
-        assert isinstance(stored, dict)
-        arrays |= {name: a for name, a in stored.items() if name in expected(config)}
-    if device == "cpu":
-        arrays = {name: a.astype(mx.float32) for name, a in arrays.items()}
-    mx.eval(list(arrays.values()))
-    return arrays
 
 
 @attrs.define(eq=False)
@@ -60,6 +39,8 @@ class DenseDrafter:
     config: DenseConfig
     weights: dict[str, mx.array]
     heads: Heads
+    _embed: Callable[[mx.array], mx.array]
+    _head: Callable[[mx.array], mx.array]
     _chain: Op
 
     @classmethod
@@ -69,7 +50,9 @@ class DenseDrafter:
         weights: dict[str, mx.array],
         select: SelectKernel,
         temperatures: tuple[float, ...] = (),
+        resources: Resources | None = None,
     ) -> DenseDrafter:
+        """AssemblyError where a checkpoint leaves embedding or head to a target that lends none."""
         confidence = bias = None
         if config.confidence:
             confidence = weights["confidence_head.proj.weight"][0].astype(mx.float32)
@@ -77,12 +60,26 @@ class DenseDrafter:
                 confidence = mx.concatenate([confidence, mx.zeros((config.rank,))])
             bias = weights["confidence_head.proj.bias"].astype(mx.float32)
         w1, w2 = (Linear(weights[f"markov_head.markov_{w}.weight"]) for w in ("w1", "w2"))
-        scaled = mx.array(temperatures, dtype=mx.float32) if temperatures else None
+        if config.head == "vanilla":
+            chain = Kernels(select, "float32").op(MARKOV_CHAIN, w1, w2)
+        else:
+            kind, name = (Gate, "gate_proj") if config.head == "gated" else (Recurrence, "joint_proj")
+            parts = (weights[f"markov_head.{name}.{part}"].astype(mx.float32) for part in ("weight", "bias"))
+            chain = partial(mixed_chain, mix=kind(*parts))
         return cls(
             config=config,
             weights=weights,
-            heads=Heads(w1, w2, confidence, scaled, bias),
-            chain=Kernels(select, "float32").op(MARKOV_CHAIN, w1, w2),
+            heads=Heads(
+                w1=w1,
+                w2=w2,
+                confidence=confidence,
+                temperatures=mx.array(temperatures, dtype=mx.float32) if temperatures else None,
+                bias=bias,
+                rows=_rows(config, weights["d2t"]) if config.reduced else None,
+            ),
+            embed=_own_or_lent(weights, "embed_tokens", resources),
+            head=_own_or_lent(weights, "lm_head", resources),
+            chain=chain,
         )
 
     @property
@@ -122,24 +119,26 @@ class DenseDrafter:
         """At most `limit` tokens after the anchor, which sits at `state.position`; keys uint32 [limit, 2]."""
         n = min(limit, self.config.block)
         hidden = self._norm(self.block(state, anchor), "norm")[:n].astype(mx.float32)
-        base = Linear(self.weights["lm_head.weight"])(hidden)
+        base = self._head(hidden)
         return draw_block(self._chain, self.heads, state, base, hidden, anchor, keys[:n])
 
     def block(self, state: DenseState, anchor: int) -> mx.array:
         """The layers over [anchor, mask, ...] -> [block, h], before the final norm."""
         c, w, at = self.config, self.weights, state.position
         tokens = mx.array([anchor] + [c.mask_token_id] * (c.block - 1), dtype=mx.int32)
-        x = w["embed_tokens.weight"][tokens]  # [block, h]
+        x = self._embed(tokens).astype(w["fc.weight"].dtype)  # [block, h]
         for i in range(c.layers):
             p = f"layers.{i}."
             normed = self._norm(x, f"{p}input_layernorm")
             query = (normed @ w[f"{p}self_attn.q_proj.weight"].T).reshape(1, c.block, c.heads, c.head_dim)
             query = self._rope(self._norm(query, f"{p}self_attn.q_norm").swapaxes(1, 2), at)
             key, value = self._key_value(normed, i, at)
+            first = max(0, at - c.windows[i]) if c.windows[i] else 0  # a window does not move along the block
             if at:
-                key = mx.concatenate([state.keys[i][:, :, :at], key], axis=2)
-                value = mx.concatenate([state.values[i][:, :, :at], value], axis=2)
-            mixed = mx.fast.scaled_dot_product_attention(query, key, value, scale=c.head_dim**-0.5)
+                key = mx.concatenate([state.keys[i][:, :, first:at], key], axis=2)
+                value = mx.concatenate([state.values[i][:, :, first:at], value], axis=2)
+            seen = _causal(at - first, c.block) if c.windows[i] and c.causal else None
+            mixed = mx.fast.scaled_dot_product_attention(query, key, value, scale=c.head_dim**-0.5, mask=seen)
             mixed = mixed.swapaxes(1, 2).reshape(c.block, -1)
             x = x + mixed @ w[f"{p}self_attn.o_proj.weight"].T
             normed = self._norm(x, f"{p}post_attention_layernorm")
@@ -161,3 +160,27 @@ class DenseDrafter:
 
     def _norm(self, x: mx.array, name: str) -> mx.array:
         return mx.fast.rms_norm(x, self.weights[f"{name}.weight"], self.config.eps)
+
+
+def _causal(context: int, block: int) -> mx.array:
+    """bool [block, context + block]: all of the context, and of the block the slots up to one's own."""
+    slot = mx.arange(context + block) - context
+    return slot[None] <= mx.arange(block)[:, None]
+
+
+def _rows(config: DenseConfig, tokens: mx.array) -> mx.array:
+    """tokens [draft_vocab] -> the row of each of the target's tokens, int32 [V]; draft_vocab for the others."""
+    rows = mx.full((config.vocab_size,), config.draft_vocab, dtype=mx.int32)
+    rows[tokens] = mx.arange(config.draft_vocab, dtype=mx.int32)
+    return rows
+
+
+def _own_or_lent(
+    weights: dict[str, mx.array], name: str, resources: Resources | None
+) -> Callable[[mx.array], mx.array]:
+    own = weights.get(f"{name}.weight")
+    if own is not None:
+        return (lambda tokens: own[tokens]) if name == "embed_tokens" else Linear(own)
+    if resources is None:
+        raise AssemblyError(f"drafter dspark: the checkpoint holds no '{name}.weight' and this target lends none")
+    return resources.embed if name == "embed_tokens" else resources.head

@@ -34,14 +34,30 @@ def markov_chain(
     [V, rank]; confidence float32 [d + rank] or None. Returns tokens int32 [n], logits [n, V] with their biases, and
     confidence logits [n] (or None): number k is made before slot k is drawn.
     """
+    return mixed_chain(base, hidden, anchor, w1, w2, confidence, pick, None)
+
+
+def mixed_chain(
+    base: mx.array,
+    hidden: mx.array,
+    anchor: mx.array,
+    w1: Linear,
+    w2: Linear,
+    confidence: mx.array | None,
+    pick: Pick,
+    mix: Gate | Recurrence | None,
+) -> tuple[mx.array, mx.array, mx.array | None]:
+    """`markov_chain` with what becomes of the token's embedding e before w2 biases by it: None leaves it as it is."""
     d = hidden.shape[-1]
     own = None if confidence is None else (hidden.astype(mx.float32) @ confidence[:d, None])[:, 0]  # [n]
     tokens, logits, claims = [], [], []
-    previous = anchor
+    previous, state = anchor, None
     for slot in range(base.shape[0]):
         e = w1.lookup(previous, "float32")  # [1, rank]
         if own is not None and confidence is not None:
             claims.append(own[slot : slot + 1] + (e @ confidence[d:, None])[:, 0])
+        if mix is not None:
+            state, e = mix(state, e, hidden[slot : slot + 1])
         logits.append(base[slot : slot + 1] + w2(e))
         previous = pick(slot, logits[-1])
         tokens.append(previous)
@@ -49,15 +65,49 @@ def markov_chain(
 
 
 @attrs.frozen(eq=False)
+class Gate:
+    """The gated head (spec 9.2): e is scaled by what the hidden state and e itself say. weight [rank, d + rank]."""
+
+    weight: mx.array
+    bias: mx.array
+
+    def __call__(self, state: mx.array | None, e: mx.array, hidden: mx.array) -> tuple[None, mx.array]:
+        return None, mx.sigmoid(mx.concatenate([hidden, e], axis=-1) @ self.weight.T + self.bias) * e
+
+
+@attrs.frozen(eq=False)
+class Recurrence:
+    """The rnn head (spec 9.2): a state [1, rank], 0 at a block's start, runs along. weight [3 rank, 2 rank + d]."""
+
+    weight: mx.array
+    bias: mx.array
+
+    def __call__(self, state: mx.array | None, e: mx.array, hidden: mx.array) -> tuple[mx.array, mx.array]:
+        before = mx.zeros_like(e) if state is None else state
+        mixed = mx.concatenate([before, e, hidden], axis=-1) @ self.weight.T + self.bias
+        keep, new, out = mx.split(mixed, 3, axis=-1)
+        keep = mx.sigmoid(keep)
+        return keep * before + (1 - keep) * mx.tanh(new), mx.tanh(out)
+
+
+@attrs.frozen(eq=False)
 class Heads:
     """The Markov head w1, w2 [V, rank] and the confidence head [d + rank] with its bias; temperatures [block] of the
-    confidences, or None."""
+    confidences, or None. rows: where logits are of a part of the vocabulary, the row of each of the target's tokens,
+    int32 [V], the row behind the last one for tokens that cannot be drafted."""
 
     w1: Linear
     w2: Linear
     confidence: mx.array | None
     temperatures: mx.array | None = None
     bias: mx.array | None = None  # [1]
+    rows: mx.array | None = None
+
+    def over_the_target(self, logits: mx.array) -> mx.array:
+        """[1, rows] -> [1, V]: what filters, noise and verifiers know are the target's tokens."""
+        if self.rows is None:
+            return logits
+        return mx.concatenate([logits, mx.full((1, 1), -mx.inf)], axis=-1)[:, self.rows]
 
 
 @attrs.define(eq=False)
@@ -73,12 +123,14 @@ class How:
 def draw_block(
     chain: Op, heads: Heads, how: How, base: mx.array, hidden: mx.array, anchor: int, keys: mx.array
 ) -> Draft:
-    """base [n, V] float32, hidden [n, d] float32, keys uint32 [n, 2] -> n drafts after the anchor, lazily."""
+    """base [n, V] float32 (or its `rows`), hidden [n, d] float32, keys uint32 [n, 2] -> n drafts, lazily."""
     n = int(base.shape[0])
-    noise = gumbel(keys, int(base.shape[1])) if how.noisy else None
+    vocabulary = int(base.shape[1] if heads.rows is None else heads.rows.shape[0])
+    noise = gumbel(keys, vocabulary) if how.noisy else None
     shaped: list[mx.array] = []
 
     def pick(slot: int, logits: mx.array) -> mx.array:
+        logits = heads.over_the_target(logits)
         if not how.drawn:
             return mx.argmax(logits, axis=-1).astype(mx.int32)
         log_q = how.shape(logits)  # [1, V]: exactly what this draft is drawn from
