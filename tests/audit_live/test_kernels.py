@@ -78,6 +78,23 @@ def test_the_row_of_the_fault_is_named(folder: Path) -> None:
     assert result.first.shape[0] > 2
 
 
+def test_calls_are_counted_from_the_beginning_of_each_forward(folder: Path) -> None:
+    """One call of a forward's only hashed layer is call 0, also in a late round."""
+    calls = [0]
+
+    def make(op: Op) -> Op:
+        def kernel(*arguments: Any) -> Any:
+            calls[0] += 1
+            index, weight = op(*arguments)
+            return index, weight * (1.5 if calls[0] > 6 else 1.0)
+
+        return kernel
+
+    result = audit(folder, "route_hash", make)
+    assert result.first is not None and (result.first.op, result.first.call) == ("route_hash", 0)
+    assert result.first.output == 1
+
+
 @pytest.mark.parametrize("fault", ["unwritten", "unsteady", "shape", "dtype"])
 def test_other_faults_have_names_of_their_own(folder: Path, fault: str) -> None:
     calls = [0]
@@ -98,6 +115,7 @@ def test_other_faults_have_names_of_their_own(folder: Path, fault: str) -> None:
     assert result.first is not None and result.first.op == "swiglu_matmul"
     says = {"unwritten": "differs", "unsteady": "not repeatable", "shape": "the reference", "dtype": "bfloat16"}
     assert says[fault] in result.first.fault
+    assert (result.first.difference == float("inf")) == (fault == "unwritten"), "NaN is infinitely wrong"
 
 
 def test_another_expert_is_an_excess(folder: Path) -> None:
