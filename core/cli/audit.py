@@ -152,9 +152,7 @@ def identity(
     config = configuration(ctx, config_file, sets, model)
     asked = prompts_from(prompts)
     with ProgressLine(not as_json) as line:
-        result = audit_identity(
-            config, asked, seeds=range(seed, seed + seeds), max_tokens=tokens, progress=line.update
-        )
+        result = audit_identity(config, asked, seeds=range(seed, seed + seeds), max_tokens=tokens, progress=line.update)
     if not as_json:
         stdout.print(
             f"{result.identical} of {result.texts} texts identical; {result.matching_tokens} of {result.tokens} tokens "
