@@ -44,7 +44,11 @@ def assumed(drafter: DrafterFacts | None) -> CostCurves:
 
 
 def costs(curves: CostCurves) -> Costs:
-    """Seconds as units of a plain decode. AssemblyError if a curve is not usable."""
+    """Seconds as units of a plain decode. AssemblyError if a curve is not usable.
+
+    A verify that was measured as cheaper than a plain decode is measured noise: it counts as one, or drafting would pay
+    without a single draft accepted.
+    """
     values = {"plain": (curves.plain,), "verify": curves.verify, "draft": (curves.draft,)}
     for name, seconds in values.items():
         least = 0.0 if name == "draft" else math.ulp(0.0)
@@ -54,4 +58,4 @@ def costs(curves: CostCurves) -> Costs:
                 "seconds; measure again with `sparkwright calibrate`"
             )
     rows = curves.verify[:WIDEST_VERIFY]
-    return Costs(tuple((curves.draft + verify) / curves.plain for verify in rows))
+    return Costs(tuple((curves.draft + max(verify, curves.plain)) / curves.plain for verify in rows))

@@ -213,3 +213,18 @@ def test_without_measurements_the_curve_is_that_of_flash_and_a_lookup_is_nearly_
     assert isinstance(spark, cost_aware.CostAware) and isinstance(lookup, cost_aware.CostAware)
     assert not spark.measured and spark.confident and not lookup.confident
     assert spark.costs.drafted[1] == pytest.approx(1.57) and lookup.costs.drafted[1] == pytest.approx(1.32)
+
+
+def test_a_verify_measured_as_cheaper_than_plain_costs_a_plain_decode() -> None:
+    """Noise of the measurement: a draft that is never accepted must not look as if it paid."""
+    noisy = CostCurves(plain=2.0, verify=(2.0, 1.9, 2.2, 1.8, 2.6, 2.8, 3.0, 3.2), draft=0.2)
+    assert curves.costs(noisy).drafted[:4] == pytest.approx((1.1, 1.1, 1.2, 1.1))
+    report = RoundReport(planned=1, drafted=1, submitted=1, accepted=0, confidences=(), cut=False)
+    policy = scheduler(noisy, "none")
+    state = policy.sparkwright_scheduler_start()
+    planned = []
+    for _ in range(100):
+        planned.append(policy.sparkwright_scheduler_plan(state, 7))
+        depth = planned[-1]
+        policy.sparkwright_scheduler_learn(state, attrs.evolve(report, planned=depth, drafted=depth, submitted=depth))
+    assert planned[0] > 0 and sum(n > 0 for n in planned[50:]) < 5
