@@ -34,7 +34,7 @@ def recorder(texts: list[str]) -> Callable[..., Text]:
 
     def make(name: str, input_names: list[str], output_names: list[str], source: str, header: str) -> Text:
         def call(
-            *, inputs: Any, output_shapes: Any, output_dtypes: Any, template: Any, **launch: Any
+            *, inputs: Any, output_shapes: Any, output_dtypes: Any, template: Any = (), **launch: Any
         ) -> list[mx.array]:
             parameters = []
             for parameter, array in zip(input_names, inputs, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from sparkwright.core.contracts import Op
-from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, ceil_div
+from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, Plans, Prepared, ceil_div
 from sparkwright.plugins.kernels.fused.weights import LOWEST, literal
 
 HEADS = 2
@@ -22,6 +22,36 @@ def warps_of(width: int) -> int:
 
 
 def attend_rows(launcher: Launcher) -> Op:
+    plans = Plans(launcher)
+
+    def plan(shape: tuple[int, ...], dtype: mx.Dtype, kept: tuple[mx.Dtype, ...], half: int) -> Prepared:
+        """kept: dtypes of the ring, and of the selected rows where there are some. Lengths of lists are read there."""
+        r, heads, width = shape
+        keys, index, angles = mx.zeros((8, width)), mx.zeros((r, 8), mx.int32), mx.zeros((r, half))
+        inputs = {
+            "query": mx.zeros(shape, dtype),
+            "ring": keys.astype(kept[0]),
+            "slots": index,
+            "sink": mx.zeros((heads,)),
+            "cos": angles,
+            "sin": angles,
+        }
+        defines = f"#define LOWEST {LOWEST}\n#define SCALE {literal(width**-0.5)}\n"
+        if len(kept) > 1:
+            inputs |= {"rows": keys.astype(kept[1]), "select": index}
+            defines += "#define SELECTED 1\n"
+        warps = warps_of(width)
+        sizes = {"H": heads, "D": width, "ROTARY": 2 * half, "HEADS": HEADS, "WARPS": warps}
+        return launcher.prepare(
+            "attend_rows",
+            inputs,
+            {"y": (shape, dtype)},
+            {"T": dtype, **sizes, "LANES": ceil_div(width, WARP)},
+            groups=(ceil_div(heads, HEADS), r),
+            threads=WARP * warps,
+            defines=defines,
+        )
+
     def run(
         query: mx.array,
         ring: mx.array,
@@ -33,27 +63,12 @@ def attend_rows(launcher: Launcher) -> Op:
         sin: mx.array,
     ) -> mx.array:
         """query [r, H, D], ring [S, D], slots [r, w], rows [span, D], select [r, k], sink [H], cos, sin [r, R / 2]."""
-        r, heads, width = query.shape
-        rotary = 2 * cos.shape[-1]
-        inputs = {"query": query, "ring": ring, "slots": slots, "sink": sink, "cos": cos, "sin": sin}
-        defines = f"#define LOWEST {LOWEST}\n#define SCALE {literal(width**-0.5)}\n"
-        selected = rows is not None and select is not None and rows.shape[0] > 0 and select.shape[1] > 0
-        if selected:
-            assert rows is not None and select is not None
-            inputs |= {"rows": rows, "select": select}
-            defines += "#define SELECTED 1\n"
-        warps = warps_of(width)
-        sizes = {"H": heads, "D": width, "ROTARY": rotary, "HEADS": HEADS, "WARPS": warps}
-        (y,) = launcher.launch(
-            "attend_rows",
-            inputs,
-            {"y": (query.shape, query.dtype)},
-            {"T": query.dtype, **sizes, "LANES": ceil_div(width, WARP)},
-            groups=(ceil_div(heads, HEADS), r),
-            threads=WARP * warps,
-            defines=defines,
-            variant="selected" if selected else "window",
-        )
+        chosen: tuple[mx.array, ...] = ()
+        if rows is not None and select is not None and rows.shape[0] > 0 and select.shape[1] > 0:
+            chosen = (rows, select)
+        kept = (ring.dtype, *(part.dtype for part in chosen[:1]))
+        prepared = plans.get(plan, tuple(query.shape), query.dtype, kept, cos.shape[-1])
+        (y,) = prepared(query, ring, slots, sink, cos, sin, *chosen)
         return y
 
     return run

@@ -11,7 +11,16 @@ import mlx.core as mx
 from sparkwright.core.contracts import Op
 from sparkwright.plugins.deepseek_v4.linear import Linear
 from sparkwright.plugins.deepseek_v4.reference import visible_rows
-from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, ceil_div, power_of_two, source
+from sparkwright.plugins.kernels.fused.launcher import (
+    WARP,
+    Held,
+    Launcher,
+    Plans,
+    Prepared,
+    ceil_div,
+    power_of_two,
+    source,
+)
 from sparkwright.plugins.kernels.fused.weights import LOWEST, literal, stored
 
 MOST_EXPERTS = 1024
@@ -26,60 +35,78 @@ def route_split(k: int) -> int:
 
 
 def route_scores(launcher: Launcher) -> Op:
-    def run(x: mx.array, gate: mx.array, bias: mx.array, k: int, scale: float) -> tuple[mx.array, mx.array]:
-        """x [r, d], gate [E, d] float32, bias [E] -> experts int32 [r, k] ascending, weights float32 [r, k]."""
-        r, d = x.shape
-        experts, split = gate.shape[0], route_split(d)
-        matrix = stored("a", Linear(gate))
+    plans = Plans(launcher)
+
+    def plan(r: int, dtype: mx.Dtype, gate: Held, k: int, scale: float) -> tuple[Prepared, Prepared]:
+        experts, d = gate.array.shape
+        split, matrix = route_split(d), stored("a", Linear(gate.array))
         sizes = {"R": r, "K": d, "N": experts, "G": 1, "OUTS": ROUTE_OUTS, "SPLIT": split}
-        (score,) = launcher.launch(
+        first = launcher.prepare(
             "small_rows_matmul",
-            {"x": x, **matrix.inputs},
+            {"x": mx.zeros((r, d), dtype)},
             {"y": ((r, experts), mx.float32)},
-            {"T": x.dtype, "Y": mx.float32, **sizes, "C": power_of_two(ROUTE_OUTS * r)},
+            {"T": dtype, "Y": mx.float32, **sizes, "C": power_of_two(ROUTE_OUTS * r)},
             groups=(ceil_div(experts, ROUTE_OUTS), 1),
             threads=WARP * split,
             defines=matrix.defines + source("rows_plain.h"),
-            variant=f"plain_{matrix.variant}",
+            fixed=matrix.inputs,
         )
-        index, weight = launcher.launch(
+        second = launcher.prepare(
             "route_choose",
-            {"score": score, "bias": bias},
+            {"score": mx.zeros((r, experts)), "bias": mx.zeros((experts,))},
             {"index": ((r, k), mx.int32), "weight": ((r, k), mx.float32)},
             {"E": experts, "LANES": ceil_div(experts, WARP), "TOPK": k},
             groups=(1, r),
             threads=WARP,
             defines=f"#define LOWEST {LOWEST}\n#define SCALE {literal(scale)}\n",
-            variant=f"scale{scale}",
         )
+        return first, second
+
+    def run(x: mx.array, gate: mx.array, bias: mx.array, k: int, scale: float) -> tuple[mx.array, mx.array]:
+        """x [r, d], gate [E, d] float32, bias [E] -> experts int32 [r, k] ascending, weights float32 [r, k]."""
+        first, second = plans.get(plan, x.shape[0], x.dtype, Held(gate), k, scale)
+        index, weight = second(*first(x), bias)
         return index, weight
 
     return run
 
 
 def indexer_select(launcher: Launcher) -> Op:
+    plans = Plans(launcher)
+
+    def plan(r: int, heads: int, width: int, dtype: mx.Dtype, k: int, taken: int) -> tuple[Prepared, Prepared]:
+        score = mx.zeros((r, 8))
+        first = launcher.prepare(
+            "indexer_scores",
+            {
+                "query": mx.zeros((r, heads, width), dtype),
+                "weight": mx.zeros((r, heads)),
+                "keys": mx.zeros((8, width), dtype),
+            },
+            {"score": (score.shape, mx.float32)},
+            {"R": r, "HEADS": heads, "K": width, "SPLIT": SPLIT},
+            groups=(1, 1),  # as many as the keys of a call need
+            threads=WARP * SPLIT,
+        )
+        second = launcher.prepare(
+            "rows_choose",
+            {"score": score, "visible": mx.zeros((r,), mx.int32)},
+            {"index": ((r, taken), mx.int32)},
+            {"TOPK": k, "WIDTH": taken, "WARPS": CHOOSERS},
+            groups=(1, r),
+            threads=WARP * CHOOSERS,
+        )
+        return first, second
+
     def run(query: mx.array, weight: mx.array, keys: mx.array, visible: mx.array, most: int, k: int) -> mx.array:
         """query [r, Hi, Di], weight [r, Hi], keys [span, Di], visible int32 [r] -> int32 [r, min(k, span)]."""
         r, heads, width = query.shape
         span = keys.shape[0]
         if most <= k:  # every row takes all that it sees
             return visible_rows(visible, min(k, span))
-        (score,) = launcher.launch(
-            "indexer_scores",
-            {"query": query, "weight": weight, "keys": keys.astype(query.dtype)},
-            {"score": ((r, span), mx.float32)},
-            {"R": r, "HEADS": heads, "K": width, "SPLIT": SPLIT},
-            groups=(ceil_div(span, KEYS), 1),
-            threads=WARP * SPLIT,
-        )
-        (index,) = launcher.launch(
-            "rows_choose",
-            {"score": score, "visible": visible},
-            {"index": ((r, min(k, span)), mx.int32)},
-            {"TOPK": k, "WIDTH": min(k, span), "WARPS": CHOOSERS},
-            groups=(1, r),
-            threads=WARP * CHOOSERS,
-        )
+        first, second = plans.get(plan, r, heads, width, query.dtype, k, min(k, span))
+        scores = first.resized((r, span), (ceil_div(span, KEYS), 1))
+        (index,) = second(*scores(query, weight, keys.astype(query.dtype)), visible)
         return index
 
     return run

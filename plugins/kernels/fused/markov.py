@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from sparkwright.core.contracts import Op
 from sparkwright.plugins.deepseek_v4.linear import Linear
-from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, ceil_div, source
+from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, Plans, Prepared, ceil_div, source
 from sparkwright.plugins.kernels.fused.matmul import OUTS, split_of
 from sparkwright.plugins.kernels.fused.weights import stored
 
@@ -19,21 +19,26 @@ Pick = Callable[[int, mx.array], mx.array]
 
 
 def markov_chain(launcher: Launcher) -> Op:
-    def biased(base: mx.array, token: mx.array, w1: Linear, w2: Linear) -> mx.array:
-        """base [V], token int32 [1] -> base + w2 w1[token], float32 [1, V]."""
+    plans = Plans(launcher)
+
+    def plan(dtype: mx.Dtype, w1: Linear, w2: Linear) -> Prepared:
         matrix, table = stored("a", w2), stored("b", w1)
         rank, vocabulary = w2.in_size, w2.out_size
         sizes = {"R": 1, "K": rank, "N": vocabulary, "G": 1, "OUTS": OUTS, "SPLIT": split_of(rank), "C": OUTS}
-        (y,) = launcher.launch(
+        return launcher.prepare(
             "small_rows_matmul",
-            {"base": base, "token": token, **matrix.inputs, **table.inputs},
+            {"base": mx.zeros((vocabulary,), dtype), "token": mx.zeros((1,), mx.int32)},
             {"y": ((1, vocabulary), mx.float32)},
             {"T": mx.float32, "Y": mx.float32, **sizes},
             groups=(ceil_div(vocabulary, OUTS), 1),
             threads=WARP * split_of(rank),
             defines=matrix.defines + table.defines + source("rows_lookup.h"),
-            variant=f"lookup_{matrix.variant}_{table.variant}",
+            fixed=matrix.inputs | table.inputs,
         )
+
+    def biased(base: mx.array, token: mx.array, w1: Linear, w2: Linear) -> mx.array:
+        """base [V], token int32 [1] -> base + w2 w1[token], float32 [1, V]."""
+        (y,) = plans.get(plan, base.dtype, w1, w2)(base, token)
         return y
 
     def run(

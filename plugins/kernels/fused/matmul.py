@@ -7,8 +7,17 @@ import mlx.core as mx
 
 from sparkwright.core.contracts import Op
 from sparkwright.plugins.deepseek_v4.linear import Linear
-from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, ceil_div, power_of_two, source
-from sparkwright.plugins.kernels.fused.weights import Stored, literal, stored, tileable
+from sparkwright.plugins.kernels.fused.launcher import (
+    WARP,
+    Held,
+    Launcher,
+    Plans,
+    Prepared,
+    ceil_div,
+    power_of_two,
+    source,
+)
+from sparkwright.plugins.kernels.fused.weights import literal, stored, tileable
 
 OUTS = 4
 """Rows of the matrix that a threadgroup computes: 8 rows of activations by 4 outputs are 32 sums, one a lane."""
@@ -29,102 +38,116 @@ def split_of(k: int) -> int:
 
 
 def small_rows_matmul(launcher: Launcher) -> Op:
+    plans = Plans(launcher)
+
+    def plan(r: int, dtype: mx.Dtype, linear: Linear) -> Prepared:
+        x = mx.zeros((r, linear.in_size), dtype)
+        return _multiply(launcher, {"x": x}, 1, linear, "plain")
+
     def run(x: mx.array, linear: Linear) -> mx.array:
         """x [r, in] -> [r, out] in x's dtype."""
-        matrix = stored("a", linear)
-        return _multiply(launcher, {"x": x, **matrix.inputs}, x, 1, linear, matrix, source("rows_plain.h"))
+        (y,) = plans.get(plan, x.shape[0], x.dtype, linear)(x)
+        return y
 
     return run
 
 
 def grouped_rows_matmul(launcher: Launcher) -> Op:
+    plans = Plans(launcher)
+
+    def plan(r: int, g: int, dtype: mx.Dtype, linear: Linear) -> Prepared:
+        return _multiply(launcher, {"x": mx.zeros((r, g * linear.in_size), dtype)}, g, linear, "plain")
+
     def run(x: mx.array, linear: Linear) -> mx.array:
         """x [r, g, in], linear [g, out, in] -> [r, g, out]."""
-        r, g, k = x.shape
-        matrix = stored("a", linear)
-        flat = x.reshape(r, g * k)
-        y = _multiply(launcher, {"x": flat, **matrix.inputs}, flat, g, linear, matrix, source("rows_plain.h"))
-        return y.reshape(r, g, linear.out_size)
+        (y,) = plans.get(plan, x.shape[0], x.shape[1], x.dtype, linear)(x)
+        return y
 
     return run
 
 
 def swiglu_matmul(launcher: Launcher) -> Op:
+    plans = Plans(launcher)
+
+    def plan(r: int, dtype: mx.Dtype, down: Linear, limit: float) -> Prepared:
+        row = mx.zeros((r, down.in_size), dtype)
+        limited = f"#define LIMIT {literal(limit)}\n"
+        return _multiply(launcher, {"gate": row, "up": row}, 1, down, "swiglu", limited)
+
     def run(gate: mx.array, up: mx.array, down: Linear, limit: float) -> mx.array:
         """gate, up [r, width] -> [r, out]: the clamped SwiGLU is taken while the row is read."""
-        matrix = stored("a", down)
-        defines = f"#define LIMIT {literal(limit)}\n{source('rows_swiglu.h')}"
-        inputs = {"gate": gate, "up": up, **matrix.inputs}
-        return _multiply(launcher, inputs, gate, 1, down, matrix, defines, f"swiglu{limit}")
+        (y,) = plans.get(plan, gate.shape[0], gate.dtype, down, limit)(gate, up)
+        return y
 
     return run
 
 
 def _multiply(
-    launcher: Launcher,
-    inputs: dict[str, mx.array],
-    x: mx.array,
-    groups: int,
-    linear: Linear,
-    matrix: Stored,
-    rows: str,
-    kind: str = "plain",
-) -> mx.array:
-    r, n, k = x.shape[0], linear.out_size, linear.in_size
-    tiled = tileable(launcher, x.dtype, linear)
+    launcher: Launcher, inputs: dict[str, mx.array], groups: int, linear: Linear, rows: str, defines: str = ""
+) -> Prepared:
+    """y [r, groups, out]: rows of source/rows_*.h or tile_*.h, one matrix each group."""
+    first = next(iter(inputs.values()))
+    r, dtype, n, k = first.shape[0], first.dtype, linear.out_size, linear.in_size
+    tiled = tileable(launcher, dtype, linear)
     split, outs = (tile_split(k), TILE) if tiled else (split_of(k), OUTS)
+    matrix = stored("a", linear)
     sizes = {"R": r, "K": k, "N": n, "G": groups, "SPLIT": split}
     if not tiled:
         sizes |= {"OUTS": outs, "C": power_of_two(outs * r)}
-    (y,) = launcher.launch(
+    return launcher.prepare(
         "tile_matmul" if tiled else "small_rows_matmul",
         inputs,
-        {"y": ((r, groups * n), x.dtype)},
-        {"T": x.dtype, "Y": x.dtype, **sizes},
+        {"y": ((r, groups, n) if linear.weight.ndim == 3 else (r, n), dtype)},
+        {"T": dtype, "Y": dtype, **sizes},
         groups=(ceil_div(n, outs), groups),
         threads=WARP * split,
-        defines=matrix.defines + rows,
-        variant=f"{kind}_{matrix.variant}",
+        defines=matrix.defines + defines + source(f"rows_{rows}.h") + (source(f"tile_{rows}.h") if tiled else ""),
+        fixed=matrix.inputs,
     )
-    return y
 
 
 LETTERS = "ABCDEFGH"
 
 
 def project_rows(launcher: Launcher) -> Op:
-    def run(
-        x: mx.array, weight: mx.array, eps: float, linears: tuple[Linear, ...]
-    ) -> tuple[mx.array, tuple[mx.array, ...]]:
-        """x [r, d], weight [d] -> (RMSNorm(x; weight) [r, d], one [r, out] for each matrix), in one dispatch."""
-        r, k = x.shape
+    plans = Plans(launcher)
+
+    def plan(r: int, dtype: mx.Dtype, weight: Held, eps: float, linears: tuple[Linear, ...]) -> Prepared:
+        k = linears[0].in_size
         matrices = [stored(letter.lower(), linear) for letter, linear in zip(LETTERS, linears, strict=False)]
-        tiled = tileable(launcher, x.dtype, *linears)
+        tiled = tileable(launcher, dtype, *linears)
         split, outs = (tile_split(k), TILE) if tiled else (split_of(k), OUTS)
         starts, at = [], 0
         for linear in linears:
             starts.append(at)
             at += ceil_div(linear.out_size, outs)
         each = " ".join(f"X({LETTERS[i]}, {starts[i]}, {m.out_size})" for i, m in enumerate(linears))
-        defines = f"#define EPS {literal(eps)}\n#define EACH(X) {each}\n" + source("rows_normed.h")
-        inputs = {"x": x, "gain": weight}
+        defines = f"#define EPS {literal(eps)}\n#define EACH(X) {each}\n"
+        fixed = {"gain": weight.array}
         for matrix in matrices:
-            inputs |= matrix.inputs
+            fixed |= matrix.inputs
         sizes = {"R": r, "K": k, "SPLIT": split}
         if not tiled:
             sizes |= {"OUTS": outs, "C": power_of_two(outs * r)}
-        variant = "_".join(f"{m.variant}n{linear.out_size}" for m, linear in zip(matrices, linears, strict=True))
-        outputs = {f"y_{LETTERS[i]}": ((r, linear.out_size), x.dtype) for i, linear in enumerate(linears)}
-        normed, *ys = launcher.launch(
+        outputs = {f"y_{LETTERS[i]}": ((r, linear.out_size), dtype) for i, linear in enumerate(linears)}
+        return launcher.prepare(
             "tile_project" if tiled else "project_rows",
-            inputs,
-            {"normed": ((r, k), x.dtype), **outputs},
-            {"T": x.dtype, **sizes},
+            {"x": mx.zeros((r, k), dtype)},
+            {"normed": ((r, k), dtype), **outputs},
+            {"T": dtype, **sizes},
             groups=(at, 1),
             threads=WARP * split,
-            defines="".join(m.defines for m in matrices) + defines,
-            variant=f"eps{eps}_{variant}",
+            defines="".join(m.defines for m in matrices)
+            + defines
+            + source("tile_normed.h" if tiled else "rows_normed.h"),
+            fixed=fixed,
         )
+
+    def run(
+        x: mx.array, weight: mx.array, eps: float, linears: tuple[Linear, ...]
+    ) -> tuple[mx.array, tuple[mx.array, ...]]:
+        """x [r, d], weight [d] -> (RMSNorm(x; weight) [r, d], one [r, out] for each matrix), in one dispatch."""
+        normed, *ys = plans.get(plan, x.shape[0], x.dtype, Held(weight), eps, linears)(x)
         return normed, tuple(ys)
 
     return run

@@ -60,3 +60,11 @@ FN int pair_at(Members group, int m) {  // registers are not indexed by what is 
   UNROLL for (int i = 0; i < R; i++) pair = i == m ? group.pair[i] : pair;
   return pair;
 }
+
+template <int K, int DIVIDE, typename P>
+FN MemberRows<K, DIVIDE, P> member_rows(P x, Members group) {
+  MemberRows<K, DIVIDE, P> rows;
+  rows.x = x;
+  rows.group = group;
+  return rows;
+}

@@ -3,9 +3,7 @@
   SHARED float part[R * TOPK * OUTS];
   const int first = GROUP_X * OUTS;
   for (int pair = WARP; pair < R * TOPK; pair += WARPS) {
-    MemberRows<K, 1, decltype(hidden)> rows;
-    rows.x = hidden;
-    rows.group = members_of(index, pair, LANE);
+    const auto rows = member_rows<K, 1>(hidden, members_of(index, pair, LANE));
     if (rows.group.count > 0) {  // the same for the whole warp
       const size_t base = size_t(index[pair]) * N;
       float acc[C];

@@ -3,9 +3,7 @@
   SHARED float part[SPLIT * C];
   const Members group = members_of(index, GROUP_Y, LANE);
   if (group.count > 0) {  // the same for the whole threadgroup
-    MemberRows<K, TOPK, decltype(x)> rows;
-    rows.x = x;
-    rows.group = group;
+    const auto rows = member_rows<K, TOPK>(x, group);
     const int first = GROUP_X * OUTS;
     const size_t base = size_t(index[GROUP_Y]) * N;
     float acc[C];

@@ -77,6 +77,14 @@ struct Rows {  // row m of x [rows, K] is row m * STRIDE + first
   FN void load(int m, int k, LOCAL float* v) const { activations<K>(x, size_t(m * STRIDE + first), k, v); }
 };
 
+template <int K, int STRIDE, typename P>
+FN Rows<K, STRIDE, P> plain_rows(P x, int first) {
+  Rows<K, STRIDE, P> rows;
+  rows.x = x;
+  rows.first = first;
+  return rows;
+}
+
 // acc[o * R + m] += <row m, row first + o of the matrix>, o < OUTS, over the columns k0, k0 + STEP, ... in eights. Rows of
 // the matrix past `last` are read as `last`. Each weight is read once and used for all rows; the order of the sum of a
 // row is the same for every R and whatever the other rows hold.
@@ -144,10 +152,6 @@ template <int K, typename P>
 FN void store_some(P p, int count, LOCAL float* v) {
   if (K % 8 == 0) store8(p, v);
   else store_first(p, count, v);
-}
-
-FN void pairs_of_eight(LOCAL float* v, LOCAL Pair* out) {
-  UNROLL for (int i = 0; i < 4; i++) out[i] = pair_of(v[i], v[i + 4]);
 }
 
 // Floats as unsigned numbers of the same order; both zeros are one.

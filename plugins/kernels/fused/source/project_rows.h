@@ -2,9 +2,7 @@
   // threadgroup norms the rows anew (they stay in its cache); the first one writes them down.
   SHARED float squares[SPLIT * 8];
   SHARED float part[SPLIT * C];
-  NormedRows<T, K, R, decltype(x), decltype(gain)> rows;
-  rows.x = x;
-  rows.gain = gain;
+  auto rows = normed_rows<T, K, R>(x, gain);
   {
     float ss[8];
     UNROLL for (int m = 0; m < 8; m++) ss[m] = 0.0f;

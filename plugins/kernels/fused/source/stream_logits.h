@@ -2,9 +2,7 @@
   // slice a threadgroup in y, 256 columns a warp; OUTS rows of fn in x. C: OUTS * R up to a power of two.
   SHARED float sums[WARPS * C];
   SHARED float squares[WARPS * 8];
-  Rows<K, 1, decltype(x)> rows;
-  rows.x = x;
-  rows.first = 0;
+  const auto rows = plain_rows<K, 1>(x, 0);
   const int first = GROUP_X * OUTS, k = (GROUP_Y * WARPS + WARP) * 256 + LANE * 8;
   float acc[C];
   UNROLL for (int c = 0; c < C; c++) acc[c] = 0.0f;

@@ -33,7 +33,7 @@ struct Tile<MXFP4, K, GROUP> {
   template <typename W, typename S>
   static FN void load(W w, S s, size_t row, int k, LOCAL uint* raw) {
     words<4>(w + (row * (K / 8) + k / 8), raw);
-    raw[4] = uint(s[row * (K / 32) + k / 32]);
+    raw[4] = byte_of(s + (row * (K / 32) + k / 32));
   }
   static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) { fp4_pairs(raw[e], raw[4], out); }
 };
@@ -46,7 +46,7 @@ struct Tile<MXFP8, K, GROUP> {
   template <typename W, typename S>
   static FN void load(W w, S s, size_t row, int k, LOCAL uint* raw) {
     words<8>(w + (row * (K / 4) + k / 4), raw);
-    raw[8] = uint(s[row * (K / 32) + k / 32]);
+    raw[8] = byte_of(s + (row * (K / 32) + k / 32));
   }
   static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) { fp8_pairs(raw[2 * e], raw[2 * e + 1], raw[8], out); }
 };
@@ -154,6 +154,10 @@ FN PlainRow<P> plain_row(P x, size_t at, bool here) {
   row.here = here;
   return row;
 }
+FN void pairs_of_eight(LOCAL float* v, LOCAL Pair* out) {
+  UNROLL for (int i = 0; i < 4; i++) out[i] = pair_of(v[i], v[i + 4]);
+}
+
 // The four sums of each lane into part [8, 16], and out of the parts of SPLIT warps again.
 template <typename P>
 FN void keep_tile(P part, int lane, LOCAL float* acc) {

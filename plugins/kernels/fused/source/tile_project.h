@@ -18,12 +18,8 @@
   const int mine = tile_x_row(LANE);
   float total = squares[mine];
   UNROLL for (int s = 1; s < SPLIT; s++) total += squares[s * 8 + mine];
-  NormedRow<T, K, decltype(x), decltype(gain)> rows;
-  rows.x = x;
-  rows.gain = gain;
-  rows.at = size_t(mine) * K;
-  rows.inverse = inverse_root(fused(total, 1.0f / float(K), EPS));
-  rows.here = mine < R;
+  const float own = inverse_root(fused(total, 1.0f / float(K), EPS));
+  const auto rows = normed_row<T, K>(x, gain, size_t(mine) * K, own, mine < R);
   if (GROUP_X == 0) {
     for (int m = 0; m < R; m++) {
       float square = squares[m];
