@@ -8,19 +8,31 @@ import sys
 import attrs
 import pytest
 
-from sparkwright.core.contracts import NoOptions, OpSpec, Site
+from sparkwright.core.contracts import OpSpec, Site
 from sparkwright.plugins.deepseek_v4 import ops
 from sparkwright.plugins.kernels import fused
-from sparkwright.plugins.kernels.fused.launcher import Launcher
+from sparkwright.plugins.kernels.fused import launcher
+from sparkwright.plugins.kernels.fused.launcher import Backend, Launcher
 from sparkwright.plugins.kernels.fused.table import TABLE, find
 
 
 @pytest.mark.parametrize("op", TABLE, ids=lambda op: op.name)
 def test_on_the_cpu_every_op_is_left_to_the_next_backend(op: OpSpec) -> None:
     (provider,) = fused.sparkwright_register_kernels()
-    backend = provider.build(NoOptions(), Site(device="cpu"))
+    backend = provider.build(fused.FusedOptions(), Site(device="cpu"))
     assert isinstance(backend, fused.Fused)
     assert backend.sparkwright_select_kernel(op, "float32", "mxfp4", (64, 64)) is None
+
+
+@pytest.mark.parametrize(
+    ("metal", "backend", "taken"),
+    [(False, "metal", False), (True, "metal", True), (False, "cuda", True), (True, "cuda", True)],
+)
+def test_metal_must_be_asked_for(metal: bool, backend: Backend, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "here", lambda device: Launcher(backend))
+    built = fused.build(fused.FusedOptions(metal=metal), Site(device=backend))
+    found = built.sparkwright_select_kernel(ops.SMALL_ROWS_MATMUL, "bfloat16", "mxfp4", (64, 64))
+    assert (found is not None) == taken
 
 
 @pytest.mark.parametrize(
