@@ -2,7 +2,7 @@
 
     python docs/benchmarks/lookup_against_plain.py models/smollm2 > docs/benchmarks/lookup_against_plain.json
 
-The prompts are core/compare/prompts (fixed and committed before anything was measured), all kinds but long-context, 96
+The prompts are core/compare/prompts (fixed and committed before anything was measured), all kinds but long-context, 64
 tokens each. Per prompt the arms run in ABBA order, on shared weights. Prints the ratio (lookup / plain) per prompt, its
 geometric mean and quartiles.
 """
@@ -21,7 +21,7 @@ from environment import environment
 from sparkwright import assemble, load_config
 from sparkwright.core.store import WeightStore
 
-TOKENS = 96
+TOKENS = 64
 PROMPT_FILES = ("code", "prose", "chat")
 
 
