@@ -139,14 +139,16 @@ def bits(array: mx.array) -> Any:
     return mlx_hook.to_numpy(array).view(np.uint8)
 
 
-@pytest.mark.parametrize(("op", "tiles"), BARRIERS)
-@pytest.mark.parametrize("size", ["wide", "odd"])
+@pytest.mark.parametrize(
+    ("op", "tiles", "size"),
+    [*((op, tiles, "wide") for op, tiles in BARRIERS), *((op, False, "odd") for op in PROBLEMS)],
+)
 def test_a_row_has_the_same_bits_alone_and_among_any_others(op: str, tiles: bool, size: str) -> None:
     """Rows 0..7 in one call, then each as part of calls of other widths, then among rows of other content."""
     # float32 throughout: rounding the results to 16 bits would hide most differences.
     made = problem(Case(op, "mxfp4" if size == "wide" else "bfloat16", "float32", 8, size))
     whole = [bits(a) for a in run(made, made.arguments, tiles, check=False)]
-    for first, last in ((0, 1), (7, 8), (3, 5), (1, 4), (0, 6)):
+    for first, last in ((0, 1), (7, 8), (3, 5), (0, 6)):
         part = run(made, made.rows(first, last), tiles, check=False)
         for got, all_rows in zip(part, whole, strict=True):
             np.testing.assert_array_equal(bits(got), all_rows[first:last], err_msg=f"rows {first}..{last - 1}")
