@@ -367,13 +367,12 @@ def pool_windows(case: Case) -> Problem:
 
 
 def route_scores(case: Case) -> Problem:
-    """Experts 1 and 3 are the same: a tie in every row, which the lower one wins where only one is taken."""
+    """Expert 1 has a twin (of another lane, of its own lane): the lower one wins where only one is taken."""
     make = Make(case)
-    d, count, k = {"small": (7, 5, 1), "odd": (37, 40, 6), "wide": (1032, 70, 6)}[case.size]
+    d, count, k, twin = {"small": (7, 5, 1, 3), "odd": (37, 40, 1, 33), "wide": (1032, 70, 6, 65)}[case.size]
     x = make.array(case.rows, d)
     gate, bias = np.array(make.array(count, d, scale=d**-0.5, dtype="float32")), make.rng.standard_normal(count)
-    gate[3], bias[1] = gate[1], 2.0
-    bias[3] = bias[1]
+    gate[twin], bias[1], bias[twin] = gate[1], 4.0, 4.0
     z, terms = product(f64(x), gate.astype(np.float64))
     score = np.sqrt(np.logaddexp(z, 0))
     by = score + bias.astype(np.float32)

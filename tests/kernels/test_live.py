@@ -91,8 +91,9 @@ def plain(model: Model, prompt: list[int]) -> list[int]:
     return out
 
 
-def test_a_tiny_v4_generates_the_same_tokens() -> None:
-    launcher, taken = Launcher("metal"), Counter[str]()
+@pytest.mark.parametrize("tiles", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_tiny_v4_generates_the_same_tokens(tiles: bool) -> None:
+    launcher, taken = Launcher("metal", tiles), Counter[str]()
 
     def select(op: OpSpec, *, dtype: str, format: str, widths: tuple[int, ...]) -> Op:
         found = find(launcher, op, dtype, format, widths)
