@@ -141,6 +141,7 @@ class _Assembly:
         self.config, self.catalogue = config, config.catalogue
         self.reports: dict[str, SlotReport] = {}
         self.warnings: list[str] = list(config.warnings)
+        self.bundled = self._bundled()
         self.observers = self._observers(progress)
         self.check = LiveCheck() if config.kernels.check else None
         self.wrap = wrap
@@ -232,8 +233,25 @@ class _Assembly:
 
     # ------------------------------------------------------------------------------------------------ choosing
 
+    def _bundled(self) -> tuple[str, Path] | None:
+        """Target plugin and folder of a model that ships with it, if no model is named and the slot leaves it open."""
+        slot = self.config.slots["target"]
+        if slot.model is not None:
+            return None
+        for item in self.catalogue.of_kind("target"):
+            provider = item.provider
+            if provider.bundled is not None and slot.use in ("auto", provider.name):
+                folder = guarded(provider.bundled, "target", provider.name, "bundled")()
+                if folder is not None:
+                    return provider.name, folder
+        return None
+
     def _target(self) -> Installed:
         slot = self.config.slots["target"]
+        if self.bundled is not None:
+            name = self.bundled[0]
+            self._report("target", name, name, "no model was named, so this is the small one that comes with it")
+            return self.catalogue.get("target", name, "the model that ships with it")
         if slot.use != "auto":
             self._report("target", slot.use, slot.use, "")
             return self.catalogue.get("target", slot.use, slot.asked_by)
@@ -285,7 +303,8 @@ class _Assembly:
     # ------------------------------------------------------------------------------------- describing and building
 
     def _model(self, kind: Kind) -> Path | None:
-        return self.config.slots[kind].model
+        named = self.config.slots[kind].model
+        return self.bundled[1] if named is None and kind == "target" and self.bundled is not None else named
 
     def _options(self, item: Installed) -> Any:
         return self.config.slots[item.provider.kind].options[item.provider.name]
@@ -324,7 +343,10 @@ class _Assembly:
         setting = str(said.value)
         if setting not in ("auto", "none") and said.base is not None:
             setting = str(said.base / Path(setting).expanduser())  # as everywhere: from the folder of the file
-        return costs.curves_for(setting, target.fingerprint, drafter, self.site.device)
+        curves = costs.curves_for(setting, target.fingerprint, drafter, self.site.device)
+        if curves is None and setting == "auto" and (model := self._model("target")) is not None:
+            curves = costs.shipped(model, target.fingerprint, drafter, self.site.device)
+        return curves
 
     def _hash(self, names: dict[Kind, str], curves: CostCurves | None) -> str:
         """What decides the text: the configuration without who watches, who fills its slots, and the cost curves."""

@@ -401,6 +401,8 @@ class Provider:
     hook_api:    the HOOK_API it was written for
     recognises:  for targets: model folder -> 0 (not mine), 1 (could load it) or 2 (made for it); what `target.use =
                  "auto"` goes by. Reads config.json at most.
+    bundled:     for targets: the folder of a model that ships with the plugin, or None if it is not there; taken when
+                 no model is named
     """
 
     kind: Kind
@@ -415,6 +417,7 @@ class Provider:
     tools: Mapping[str, str] = attrs.field(factory=dict)
     hook_api: int = HOOK_API
     recognises: Callable[[Path], int] | None = None
+    bundled: Callable[[], Path | None] | None = None
 
 
 def option(default: Any, help: str, validator: Any = None) -> Any:

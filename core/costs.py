@@ -66,3 +66,16 @@ def curves_for(setting: str, fingerprint: str, drafter: str, device: str) -> Cos
         return load(Path(setting).expanduser())
     path = file_for(fingerprint, drafter, device)
     return load(path) if path.is_file() else None
+
+
+def shipped(model: Path, fingerprint: str, drafter: str, device: str) -> CostCurves | None:
+    """Curves that a model's folder brings along: `costs-DRAFTER-DEVICE.json`, measured by who made it, typical at best.
+
+    They give way to a calibration of this machine. Curves of another model (a fingerprint that differs) are not used.
+    """
+    path = model / f"costs-{drafter}-{device}.json"
+    if not path.is_file():
+        return None
+    curves = load(path)
+    about = json.loads(path.read_text(encoding="utf-8")).get("about", {})
+    return curves if about.get("fingerprint") == fingerprint else None

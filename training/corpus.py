@@ -24,7 +24,16 @@ from pathlib import Path
 
 HELD_OUT_ONE_IN = 64
 SUFFIXES = (".py", ".rst", ".rst.txt", ".md", ".txt")
-SKIP = ("/tests/data", "/locale/", "/migrations/", "requirements", "SOURCES.txt", "top_level.txt", "entry_points", "/_vendor/")
+SKIP = (
+    "/tests/data",
+    "/locale/",
+    "/migrations/",
+    "requirements",
+    "SOURCES.txt",
+    "top_level.txt",
+    "entry_points",
+    "/_vendor/",
+)
 # Licences that put conditions on derived works (LGPL, MPL, GPL, CC-BY-SA): read, so that held-out files stay apart from
 # copies of themselves, but never written.
 EXCLUDED = ("paramiko", "tqdm", "docutils", "python-celery-doc")

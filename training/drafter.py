@@ -60,7 +60,9 @@ class Drafter(nn.Module):
         y, post, comb = Hyper.mix(stage, "ffn", x)
         return Hyper.expand(stage.ffn(stage.ffn_norm(y), ids, weights), x, post, comb)
 
-    def forward(self, taps: Tensor, tokens: Tensor, anchors: Tensor, embed: nn.Embedding, fake: Any = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, taps: Tensor, tokens: Tensor, anchors: Tensor, embed: nn.Embedding, fake: Any = None
+    ) -> tuple[Tensor, Tensor]:
         """taps [B, S, 3d], tokens [B, S], anchors [B, N] -> x [B, N, g, d] before the norm, confidence logits [B, N, g].
 
         The previous tokens of the Markov and confidence heads are the text's.

@@ -275,7 +275,11 @@ class Experts(nn.Module):
     def __init__(self, config: dict[str, Any], hashed: bool) -> None:
         super().__init__()
         d, i, e = config["hidden_size"], config["moe_intermediate_size"], config["n_routed_experts"]
-        self.k, self.limit, self.scale = config["num_experts_per_tok"], config["swiglu_limit"], config["routed_scaling_factor"]
+        self.k, self.limit, self.scale = (
+            config["num_experts_per_tok"],
+            config["swiglu_limit"],
+            config["routed_scaling_factor"],
+        )
         self.gate = linear(d, e)
         if hashed:
             g = torch.Generator().manual_seed(0)
@@ -312,7 +316,9 @@ class Experts(nn.Module):
         weight = weight / (weight.sum(-1, keepdim=True) + 1e-20) * self.scale  # [B, S, E]
         w1, w3, w2 = weights
         flat = x.flatten(0, 1)
-        hidden = self.swiglu(torch.einsum("td,eid->tei", flat, w1.to(x.dtype)), torch.einsum("td,eid->tei", flat, w3.to(x.dtype)))
+        hidden = self.swiglu(
+            torch.einsum("td,eid->tei", flat, w1.to(x.dtype)), torch.einsum("td,eid->tei", flat, w3.to(x.dtype))
+        )
         hidden = hidden * weight.flatten(0, 1)[..., None].to(x.dtype)
         routed = torch.einsum("tei,edi->td", hidden, w2.to(x.dtype)).view_as(x)
         return routed + self.shared["w2"](self.swiglu(self.shared["w1"](x), self.shared["w3"](x)))

@@ -1,31 +1,51 @@
-"""Bigram and trigram baselines (interpolated absolute discounting / Kneser-Ney-like) on the held-out tokens."""
-import sys; sys.path.insert(0,'/work/main/training')
-import numpy as np, data, json
+"""Uni-, bi- and trigram baselines on the held-out tokens: `python ngram.py DATA_FOLDER`.
+
+Counts of the training tokens with absolute discounting (0.75), interpolated down to the unigram.
+"""
+
+from __future__ import annotations
+
+import sys
 from pathlib import Path
-F=Path('/work/env/demo/clean'); V=4096
-tr=data.load(F/'train.npy.xz').astype(np.int64); he=data.load(F/'heldout.npy.xz').astype(np.int64)
-uni=np.bincount(tr,minlength=V)+0.5; uni=uni/uni.sum()
-def counts(keys):
-    u,c=np.unique(keys,return_counts=True); return u,c
-D=0.75
-def look(u,c,k):
-    i=np.searchsorted(u,k); i=np.minimum(i,len(u)-1); return np.where(u[i]==k,c[i],0)
-b=tr[:-1]*V+tr[1:]; bu,bc=counts(b)
-ctx_total=np.bincount(tr[:-1],minlength=V); ctx_types=np.bincount(bu//V,minlength=V)
-def p2(prev,cur):
-    t=np.maximum(ctx_total[prev],1); n=ctx_types[prev]
-    c=look(bu,bc,prev*V+cur)
-    return np.where(ctx_total[prev]>0,np.maximum(c-D,0)/t+D*n/t*uni[cur],uni[cur])
-h2=-np.log(p2(he[:-1],he[1:])).mean(); print('bigram',h2,flush=True)
-del b
-t=(tr[:-2]*V+tr[1:-1])*V+tr[2:]; t.sort()
-edge=np.flatnonzero(np.r_[True,t[1:]!=t[:-1]]); tu=t[edge]; tc=np.diff(np.r_[edge,len(t)]); del t
-pu,start=np.unique(tu//V,return_index=True); ptypes=np.diff(np.r_[start,len(tu)]); ptot=np.add.reduceat(tc,start)
-pair=he[:-2]*V+he[1:-1]
-i=np.minimum(np.searchsorted(pu,pair),len(pu)-1); ok=pu[i]==pair
-tot=np.where(ok,ptot[i],1); ty=np.where(ok,ptypes[i],0)
-c=look(tu,tc,pair*V+he[2:])
-q=p2(he[1:-1],he[2:])
-p=np.where(ok,np.maximum(c-D,0)/tot+D*ty/tot*q,q)
-h3=-np.log(p).mean(); print('trigram',h3)
-(F/'ngram.json').write_text(json.dumps({'unigram':float(-np.log(uni[he]).mean()),'bigram':float(h2),'trigram':float(h3)}))
+
+import data
+import numpy as np
+
+V, DISCOUNT = 4096, 0.75
+
+
+def counted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    keys = np.sort(keys)
+    edge = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+    return keys[edge], np.diff(np.r_[edge, len(keys)])
+
+
+def looked_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    i = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[i] == wanted, values[i], 0)
+
+
+def discounted(grams: np.ndarray, cur: np.ndarray, shorter: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """P(cur | held) from n-gram keys context * V + token of the training text, backing off to `shorter`."""
+    keys, counts = counted(grams)
+    contexts, start = np.unique(keys // V, return_index=True)
+    kinds, total = np.diff(np.r_[start, len(keys)]), np.add.reduceat(counts, start)
+    n, all_ = looked_up(contexts, kinds, held), looked_up(contexts, total, held)
+    seen = np.maximum(looked_up(keys, counts, held * V + cur) - DISCOUNT, 0)
+    return np.where(all_ > 0, (seen + DISCOUNT * n * shorter) / np.maximum(all_, 1), shorter)
+
+
+def main(folder: Path) -> None:
+    train = data.load(folder / "train.npy.xz").astype(np.int64)
+    held = data.load(folder / "heldout.npy.xz").astype(np.int64)
+    one = np.bincount(train, minlength=V) + 0.5
+    one = (one / one.sum())[held]
+    two = discounted(train[:-1] * V + train[1:], held[1:], one[1:], held[:-1])
+    pair = held[:-2] * V + held[1:-1]
+    three = discounted((train[:-2] * V + train[1:-1]) * V + train[2:], held[2:], two[1:], pair)
+    for name, p in (("unigram", one), ("bigram", two), ("trigram", three)):
+        print(name, round(float(-np.log(p).mean()), 3))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -16,9 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FP8_NAMES = re.compile(
-    r"(attn\.(wq_a|wq_b|wkv|wo_a|wo_b)|indexer\.wq_b|shared_experts\.w[123]|main_proj)\.weight$"
-)
+FP8_NAMES = re.compile(r"(attn\.(wq_a|wq_b|wkv|wo_a|wo_b)|indexer\.wq_b|shared_experts\.w[123]|main_proj)\.weight$")
 F32_NAMES = re.compile(r"(hc_\w+|attn_sink|gate\.bias|\.ape)$")
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 

@@ -53,7 +53,9 @@ def losses(z: Tensor, p_logits: Tensor, confidence: Tensor, labels: Tensor) -> t
 
 
 @torch.no_grad()
-def rounds(target: Target, drafters: dict[str, tuple[Drafter, bool]], tokens: Tensor, t: Tensor, first: int) -> dict[str, Tensor]:
+def rounds(
+    target: Target, drafters: dict[str, tuple[Drafter, bool]], tokens: Tensor, t: Tensor, first: int
+) -> dict[str, Tensor]:
     """tokens [B, S] drawn from the target at temperatures t [B]; a block at every anchor from `first` on.
 
     -> for each drafter `accept.NAME` [B, N, g], the probability that the draft of a slot is accepted, given the text and

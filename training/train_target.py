@@ -34,7 +34,9 @@ def head_loss(model: Target, hidden: Tensor, goal: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(model: Target, stream: Tensor, length: int, batch: int, most: int, select: bool = True) -> dict[str, float]:
+def evaluate(
+    model: Target, stream: Tensor, length: int, batch: int, most: int, select: bool = True
+) -> dict[str, float]:
     """Mean loss of non-overlapping windows of the held-out stream, and the indexer's recall."""
     n = min((len(stream) - 1) // length, most)
     losses, recalls = [], []

@@ -27,7 +27,7 @@ from sparkwright.core.errors import AssemblyError, ModelError
 from sparkwright.core.hookspecs import hookimpl
 from sparkwright.core.text import TokenizerText, eos_ids
 from sparkwright.plugins.deepseek_v4.checkpoint import Checkpoint, open_checkpoint
-from sparkwright.plugins.deepseek_v4.encoding import encode_messages
+from sparkwright.plugins.deepseek_v4.encoding import USER, encode_messages
 from sparkwright.plugins.deepseek_v4.ops import OPS
 from sparkwright.plugins.deepseek_v4.tools import TOOLS, claims, refuse_if_too_large
 
@@ -103,7 +103,7 @@ class FamilyText(Text):
 
     @property
     def has_chat(self) -> bool:
-        return True
+        return self.tokens.tokenizer.token_to_id(USER) is not None  # a model of plain text knows no turns
 
     def encode(self, text: str) -> list[int]:
         return self.tokens.encode(text)
@@ -189,6 +189,12 @@ def _refuse_half_experts(checkpoint: Checkpoint, device: str, expand: bool) -> N
             )
 
 
+def bundled() -> Path | None:
+    """The small trained model of docs/demo-model.md; None where the weights were left out of an installation."""
+    folder = Path(__file__).parents[1] / "demo" / "model"
+    return folder if (folder / "model.safetensors").is_file() else None
+
+
 def recognises(path: Path) -> int:
     return 2 if claims(path) else 0
 
@@ -206,5 +212,6 @@ def sparkwright_register_targets() -> Iterable[Provider]:
             ops=OPS,
             tools=TOOLS,
             recognises=recognises,
+            bundled=bundled,
         )
     ]

@@ -130,7 +130,7 @@ def test_an_observer_that_fails_is_a_warning(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("abc",), 4, ["no model: give --model PATH"]),
+        (("abc", "--set", "target.use='mlx_lm'"), 4, ["no model"]),
         (("abc", "--model", "nowhere"), 4, ["nowhere does not exist", "expected a model folder"]),
         (("abc", *PLAIN, "--drafter", "lokup"), 2, ["no drafter plugin is named 'lokup'", "did you mean 'lookup'"]),
         (("abc", *PLAIN, "--set", "generation.sede=1"), 2, ["unknown key 'generation.sede'", "did you mean 'seed'"]),
