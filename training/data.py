@@ -1,4 +1,4 @@
-"""Text to tokens: `python data.py TEXT.xz TOKENIZER.json OUT.npy.xz` writes uint16 ids, documents in a fixed random order.
+"""Text to tokens: `python data.py TEXT.xz TOKENIZER.json OUT.npy.xz` writes uint16 ids, documents in a fixed order.
 
 Every document is <bos> text <eos>. `windows` cuts training windows out of the stream at random places.
 """

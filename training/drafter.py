@@ -32,7 +32,7 @@ class Drafter(nn.Module):
     def attend(self, attn: Attention, x: Tensor, c: Tensor, anchors: Tensor) -> Tensor:
         """x [B, N * g, d] block rows, c [B, S, d] projected taps, anchors [B, N] -> [B, N * g, d]"""
         g, w = self.config["dspark_block_size"], attn.window
-        b, n = anchors.shape
+        n = anchors.shape[1]
         at = (anchors[..., None] + torch.arange(g, device=x.device)).flatten(1)  # [B, N * g] absolute positions
         ring = rotate(attn.kv_norm(attn.wkv(c)), torch.arange(c.shape[1], device=x.device), attn.f)
         own = each(attn.kv_norm(attn.wkv(x)), at, attn.f).unflatten(1, (n, g))
@@ -63,7 +63,7 @@ class Drafter(nn.Module):
     def forward(
         self, taps: Tensor, tokens: Tensor, anchors: Tensor, embed: nn.Embedding, fake: Any = None
     ) -> tuple[Tensor, Tensor]:
-        """taps [B, S, 3d], tokens [B, S], anchors [B, N] -> x [B, N, g, d] before the norm, confidence logits [B, N, g].
+        """taps [B, S, 3d], tokens [B, S], anchors [B, N] -> x [B, N, g, d], not normed, confidence logits [B, N, g].
 
         The previous tokens of the Markov and confidence heads are the text's.
         """

@@ -215,7 +215,7 @@ class Attention(nn.Module):
         return self.wo_b(torch.einsum("bsgi,gri->bsgr", o, wo_a.to(o.dtype)).flatten(-2))
 
     def near(self, q: Tensor, kv: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the window, in bands: q [B, H, S, D], kv [B, S, D], S a multiple of W -> [B, H, S / W, W, 2 W], keys."""
+        """Scores of the window in bands: q [B, H, S, D], kv [B, S, D], W divides S -> [B, H, S / W, W, 2 W], keys."""
         w = self.window
         bands = kv.unflatten(1, (-1, w))
         keys = torch.cat([F.pad(bands[:, :-1], (0, 0, 0, 0, 1, 0)), bands], dim=2)  # [B, S / W, 2 W, D]
@@ -305,10 +305,8 @@ class Experts(nn.Module):
         """x [B, S, d], tokens [B, S] -> [B, S, d]"""
         with torch.autocast(x.device.type, enabled=False):
             score = torch.sqrt(F.softplus(x.float() @ self.gate.weight.float().T))
-        if self.hashed:
-            index = self.tid2eid[tokens]
-        else:
-            index = (score.detach() + self.bias).topk(self.k, dim=-1).indices
+        steered = None if self.hashed else score.detach() + self.bias
+        index = self.tid2eid[tokens] if steered is None else steered.topk(self.k, dim=-1).indices
         chosen = torch.zeros_like(score).scatter_(-1, index, 1.0)
         if self.training and not self.hashed:
             self.load.copy_(chosen.flatten(0, -2).mean(0))

@@ -49,7 +49,9 @@ def test_it_predicts_code_far_better_than_chance(folder: Path) -> None:
     target = load_target(folder)
     ids = target.text.encode(TEXT)
     assert ids[0] == 0 and target.text.decode(ids[1:]) == TEXT
-    logits = target.forward(mx.array(ids), target.new_state(), "all").logits.astype(mx.float32)
+    found = target.forward(mx.array(ids), target.new_state(), "all").logits
+    assert found is not None
+    logits = found.astype(mx.float32)
     log_p = np.array(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
     loss = -log_p[np.arange(len(ids) - 1), ids[1:]].mean()
     assert loss < 2.6
