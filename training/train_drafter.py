@@ -2,7 +2,8 @@
 
 Half of each batch is text, half the target's own samples at temperature 1 (made first). The loss is
 0.1 cross entropy + 0.9 total variation + 1.0 confidence, position weights exp(-k / 4). A second drafter without
-a Markov head learns from the same batches, for the comparison. Writes drafter.safetensors, drafter.json, and rounds.npz: for
+a Markov head learns from the same batches, for the comparison. Writes dspark.safetensors,
+no_markov.safetensors, drafter.json and rounds.npz: for
 continuations of held-out prompts (prompts.py) at T = 1, 0.7 and 0, the probability that each draft of a block is
 accepted, for a block at every position. evaluate.py makes the tables of it.
 """
@@ -58,8 +59,8 @@ def rounds(
 ) -> dict[str, Tensor]:
     """tokens [B, S] drawn from the target at temperatures t [B]; a block at every anchor from `first` on.
 
-    -> for each drafter `accept.NAME` [B, N, g], the probability that the draft of a slot is accepted, given the text,
-    that those before it were; `confidence.NAME` logits, and `overlap.NAME` of p and q.
+    -> for each drafter `accept.NAME` [B, N, g], the probability that the draft of a slot is accepted, given the text
+    and that those before it were; `confidence.NAME` logits, and `overlap.NAME` of p and q.
     Given that the token at a position is x ~ p, stochastic verification has accepted it with probability
     min(p(x), q(x)) / p(x): so one pass over the emitted text says what every possible round would have done.
     """
