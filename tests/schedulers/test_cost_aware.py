@@ -215,25 +215,10 @@ def test_without_measurements_the_curve_is_that_of_flash_and_a_lookup_is_nearly_
     assert spark.costs.drafted[1] == pytest.approx(1.57) and lookup.costs.drafted[1] == pytest.approx(1.32)
 
 
-@pytest.mark.parametrize(
-    ("measured", "rises"),
-    [
-        ([1.0, 1.1, 1.3], [1.0, 1.1, 1.3]),
-        ([1.0, 1.3, 1.1, 1.4], [1.0, 1.2, 1.2, 1.4]),
-        ([1.0, 1.6, 1.5, 0.8, 2.0], [1.0, 1.3, 1.3, 1.3, 2.0]),
-        ([3.0, 2.0, 1.0], [2.0, 2.0, 2.0]),
-    ],
-)
-def test_a_curve_that_falls_is_taken_as_the_nearest_one_that_rises(measured: list[float], rises: list[float]) -> None:
-    assert curves.rising(measured) == pytest.approx(rises)
-
-
-def test_a_depth_measured_as_cheap_by_chance_does_not_keep_useless_drafts_going() -> None:
-    """A curve as measured on a busy machine: four rows seem to cost no more than one."""
-    noisy = CostCurves(plain=2.0, verify=(2.0, 2.15, 2.54, 2.03, 2.45, 2.51, 2.97, 2.45), draft=0.01)
-    drafted = curves.costs(noisy).drafted
-    assert drafted[0] == pytest.approx(1.005) and list(drafted) == sorted(drafted) and drafted[3] > 1.1
-    assert curves.costs(attrs.evolve(noisy, verify=(2.0, 1.9))).drafted[1] >= 1.0
+def test_a_verify_measured_as_cheaper_than_plain_costs_a_plain_decode() -> None:
+    """Noise of the measurement: a draft that is never accepted must not look as if it paid."""
+    noisy = CostCurves(plain=2.0, verify=(2.0, 1.9, 2.2, 1.8, 2.6, 2.8, 3.0, 3.2), draft=0.2)
+    assert curves.costs(noisy).drafted[:4] == pytest.approx((1.1, 1.1, 1.2, 1.1))
     report = RoundReport(planned=1, drafted=1, submitted=1, accepted=0, confidences=(), cut=False)
     policy = scheduler(noisy, "none")
     state = policy.sparkwright_scheduler_start()
@@ -242,4 +227,13 @@ def test_a_depth_measured_as_cheap_by_chance_does_not_keep_useless_drafts_going(
         planned.append(policy.sparkwright_scheduler_plan(state, 7))
         depth = planned[-1]
         policy.sparkwright_scheduler_learn(state, attrs.evolve(report, planned=depth, drafted=depth, submitted=depth))
-    assert planned[0] > 0 and sum(n > 0 for n in planned[50:]) < 10
+    assert planned[0] > 0 and sum(n > 0 for n in planned[50:]) < 5
+
+
+def test_a_depth_that_is_cheaper_than_a_shallower_one_is_chosen() -> None:
+    """OpenBLAS on SmolLM2: tiles of four rows, so that three drafts cost less than two."""
+    tiled = CostCurves(plain=1.0, verify=(1.0, 1.07, 1.27, 1.02, 1.23, 1.25, 1.48, 1.22), draft=0.004)
+    text = write("constant 0.2", "none", 400, 0)
+    seen = [report for _, _, report in rounds(scheduler(tiled, "none"), "constant 0.2", text, "none", 400)]
+    depths = [report.submitted for report in seen[50:]]
+    assert depths.count(3) > 0.8 * len(depths) and 2 not in depths
