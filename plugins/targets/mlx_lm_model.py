@@ -46,14 +46,13 @@ class Watch(threading.local):
 
     taps:  layers to record, -1 is the input of layer 0;  got: their outputs [1, r, d]
     last:  the trunk keeps its last row only;  hidden: the trunk gives this and computes nothing
-    embed: stop where the first layer begins;  start: let the device begin while the graph is still being built
+    embed: stop where the first layer begins
     """
 
     taps: tuple[int, ...] = ()
     last: bool = False
     hidden: mx.array | None = None
     embed: bool = False
-    start: bool = False
 
     def __init__(self) -> None:
         self.got: dict[int, mx.array] = {}
@@ -66,11 +65,7 @@ class Watch(threading.local):
         try:
             yield self
         finally:
-            self.taps, self.last, self.hidden, self.embed, self.start, self.got = (), False, None, False, False, {}
-
-
-EVERY = 10
-"""After every so many layers, what is built so far goes to the device: building is 4 % of a small model's decode."""
+            self.taps, self.last, self.hidden, self.embed, self.got = (), False, None, False, {}
 
 
 def _watch_layer(layer: Any, index: int, watch: Watch) -> None:
@@ -83,11 +78,8 @@ def _watch_layer(layer: Any, index: int, watch: Watch) -> None:
                 raise _EmbeddedError(entering)
             watch.got[-1] = entering
         out = kind.__call__(self, *args, **kwargs)
-        hidden = out[0] if isinstance(out, tuple) else out
         if index in watch.taps:
-            watch.got[index] = hidden
-        if watch.start and index % EVERY == 0:
-            mx.async_eval(hidden)  # type: ignore[no-untyped-call]
+            watch.got[index] = out[0] if isinstance(out, tuple) else out
         return out
 
     layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
@@ -241,7 +233,7 @@ class Model:
                 f"target mlx_lm: the config says {self.facts.layers} layers and the model has {len(self.module.layers)}"
             )
         try:
-            forward = self.forward(mx.zeros((2,), mx.int32), state, "all", taps, start=False)
+            forward = self.forward(mx.zeros((2,), mx.int32), state, "all", taps)
         except (ValueError, RuntimeError, TypeError) as error:
             text = " ".join(str(error).split())[:300]
             raise ModelError(
@@ -265,15 +257,12 @@ class Model:
     def new_state(self) -> State:
         return State(make_caches(self.module), self._forward_again)
 
-    def forward(
-        self, tokens: mx.array, state: TargetState, logits: Logits, taps: tuple[int, ...], start: bool = True
-    ) -> Forward:
-        """See `sparkwright_target_forward`. With "none" the caches and taps are evaluated before it returns. start: let
-        the device begin with the first layers while Python still builds the graph of the others."""
+    def forward(self, tokens: mx.array, state: TargetState, logits: Logits, taps: tuple[int, ...]) -> Forward:
+        """See `sparkwright_target_forward`. With "none" the caches and taps are evaluated before it returns."""
         if not isinstance(state, State):
             raise TypeError(f"target mlx_lm: a state of {type(state).__name__}; states come from new_state")
         rows = int(tokens.shape[0])
-        with self.watch.asked(taps=taps, last=logits == "last" and rows > 1, start=start) as watch:
+        with self.watch.asked(taps=taps, last=logits == "last" and rows > 1) as watch:
             out = self.module(tokens[None], cache=state.caches)
             got = watch.got
         state.forwarded(tokens)

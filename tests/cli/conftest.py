@@ -167,6 +167,6 @@ def process(package: Path, tmp_path: Path) -> Callable[..., subprocess.Popen[byt
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
         } | how
-        return subprocess.Popen(command, env=environ, cwd=tmp_path, **pipes)
+        return subprocess.Popen(command, env=environ, cwd=tmp_path, bufsize=0, **pipes)  # communicate() skips buffers
 
     return start
