@@ -6,6 +6,8 @@ very bits of the one-shot forward, however it was reached. The long part of the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -87,10 +89,18 @@ def test_a_tap_of_the_embedding() -> None:
 @pytest.mark.parametrize("part", range(6))
 def test_every_prefill_length_then_eight_rows_one_by_one(config: str, part: int) -> None:
     """tiny-A takes every length in 1..300, the other configs every sixth, each another sixth."""
+    lengths = range(1 + part, 301, 6)
+    _eight_rows(config, [n for n in lengths if config == "tiny-A" or (n // 6) % 6 == CONFIGS.index(config)])
+
+
+@pytest.mark.slow
+def test_every_prefill_length_of_every_config_then_eight_rows_one_by_one(config: str) -> None:
+    _eight_rows(config, range(1, 301))
+
+
+def _eight_rows(config: str, lengths: Iterable[int]) -> None:
     c = case(config)
-    for n in range(1 + part, 301, 6):
-        if config != "tiny-A" and (n // 6) % 6 != CONFIGS.index(config):
-            continue
+    for n in lengths:
         state = c.prefilled(n)
         c.check(np.concatenate([c.run(state, 1) for _ in range(8)]), n, f"decode after a prefill of {n}")
 
