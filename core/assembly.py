@@ -182,7 +182,8 @@ class _Assembly:
         curves = self._costs(target, chosen["drafter"].provider.name)
         if facts["scheduler"].costs and facts["drafter"].block and curves is None:
             name = chosen["scheduler"].provider.name
-            self._report("scheduler", name, name, uncalibrated(str(self.config.values["engine.costs"].value)))
+            setting, model = (self.config.values[key].value for key in ("engine.costs", "target.model"))
+            self._report("scheduler", name, name, uncalibrated(setting, model))
 
         kernels = Kernels(self.config, self.site, [i.provider for i in chosen.values()], self._wrap)
         site = attrs.evolve(site, select=kernels.select, costs=curves)

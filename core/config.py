@@ -56,7 +56,7 @@ class GenerationOptions:
     """Table [generation]; each can be overridden by a request."""
 
     max_tokens: int = option(256, "most tokens to generate", ge(1))
-    seed: int = option(0, "seed of all randomness; the same seed gives the same text")
+    seed: int = option(0, "of all randomness; with the same configuration and costs, the same seed gives the same text")
     stop: tuple[str, ...] = option((), "strings that end the text (they are not part of it)")
     ignore_eos: bool = option(False, "go on after an end-of-sequence token")
 

@@ -383,8 +383,11 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is KeyboardInterrupt:
+            self._worker.close(wait=False)  # who interrupts does not want to wait for the end of an audit
+        else:
+            self.close()
 
 
 def _unicode(text: str) -> str:

@@ -61,10 +61,11 @@ class FirstRounds:
         )
 
 
-def uncalibrated(setting: str) -> str:
-    """Why a scheduler that decides by costs has none that were measured."""
+def uncalibrated(setting: str, model: str | None) -> str:
+    """Why a scheduler that decides by costs has none that were measured, and the command that measures them."""
     why = "engine.costs is 'none'" if setting == "none" else "none were measured for this model, drafter and device"
-    return f"decides by assumed costs, {why}: run `sparkwright calibrate`"
+    command = "sparkwright calibrate" + ("" if model is None else f" --model {model}")
+    return f"decides by assumed costs, {why}: run `{command}`"
 
 
 def explained(slots: dict[str, SlotReport], facts: SchedulerFacts, stats: Stats) -> dict[str, SlotReport]:

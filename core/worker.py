@@ -43,6 +43,7 @@ class _Thread:
 
     _idle: ClassVar[list[_Thread]] = []
     _lock = threading.Lock()
+    made: ClassVar[int] = 0
 
     def __init__(self) -> None:
         _share_one_arena()
@@ -51,10 +52,18 @@ class _Thread:
         self.thread.start()
 
     @classmethod
+    def any_at_work(cls) -> bool:
+        """Whether a thread of this process has a job: one that MLX computes in must not see the interpreter end."""
+        return cls.made > len(cls._idle)
+
+    @classmethod
     def take(cls) -> _Thread:
         """One that an earlier engine gave back, or a new one."""
         with cls._lock:
-            return cls._idle.pop() if cls._idle else cls()
+            if cls._idle:
+                return cls._idle.pop()
+            cls.made += 1
+            return cls()
 
     def give_back(self) -> None:
         with self._lock:
@@ -65,6 +74,11 @@ class _Thread:
             job = self.jobs.get()
             job()
             del job  # what it holds (states, arrays) must not outlive it until the next one comes
+
+
+def at_work() -> bool:
+    """Whether an engine of this process is still computing, or open."""
+    return _Thread.any_at_work()
 
 
 class Worker:
@@ -94,12 +108,12 @@ class Worker:
             self._thread.jobs.put(job)
         return future
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._thread.jobs.put(self._end)
-        if threading.current_thread() is not self._thread.thread:
+        if wait and threading.current_thread() is not self._thread.thread:
             self._ended.wait()
 
     def _end(self) -> None:

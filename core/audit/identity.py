@@ -122,7 +122,7 @@ def audit_identity(
         if engine.promise not in ("identity", "identity-up-to-ties"):
             raise RequestError(
                 f"verifier '{engine.slots['verifier'].effective}' promises '{engine.promise}', not the tokens of plain "
-                "decoding: its audit is `audit law`"
+                "decoding: its audit is `audit law`; `--set verifier.use=coupled` has texts that can be compared"
             )
         cases = [(p, seed) for p in range(len(prompts)) for seed in seeds]
         identical = tokens = matching = submitted = 0

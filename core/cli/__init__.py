@@ -75,6 +75,7 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         code = 130
+        _leave_at_once_if_computing(code)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -91,3 +92,13 @@ def main() -> None:
         )
         code = 70
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _leave_at_once_if_computing(code: int) -> None:
+    """MLX aborts a process whose interpreter ends while a thread computes; so leave without that end."""
+    from sparkwright.core.worker import at_work
+
+    if at_work():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from sparkwright.core.blas import ensure_blas
 from sparkwright.core.cli.shared import (
     ProgressLine,
     config_options,
@@ -33,6 +34,7 @@ def audit() -> None:
     Every audit says which promise is in force, the hash of the configuration, and in one sentence what its outcome
     proves and what it does not. The exit status is 0 for a pass and 8 otherwise (1..7 are errors, as everywhere).
     """
+    ensure_blas()  # before anything imports MLX: an audit must multiply as the engine does
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -87,6 +88,8 @@ def compare(
     asked = {"base": str(source), "b": [str(p) for p in b], "sets": sets, "self_test": times, "eos": eos,
              "profile": profile, **{k: v for k, v in options.items() if k not in ("margin", "alpha")}}  # fmt: skip
     folder = out or Path(f"compare-{hashlib.sha256(repr(sorted(asked.items())).encode()).hexdigest()[:8]}")
+    if _finished(folder):
+        _announce([f"finished before: what is in {folder} is shown, nothing is measured again (--out FOLDER does)"])
     lines = _Lines(enabled=sys.stderr.isatty())
     try:
         result = run(
@@ -104,6 +107,14 @@ def compare(
         print_json(result.to_dict())
     else:
         show(result)
+
+
+def _finished(folder: Path) -> bool:
+    """Whether the folder holds a comparison with all its pairs; whether it is this one is for the run to check."""
+    try:
+        return bool(json.loads((folder / "result.json").read_text(encoding="utf-8"))["complete"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _announce(lines: list[str]) -> None:
