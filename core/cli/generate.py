@@ -43,6 +43,7 @@ def _slot_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--chat/--raw", default=None, help="As a chat message or as is. Default: chat if the model has one.")
 @click.option("--system", metavar="TEXT", help="A system message before the prompt (chat only).")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write every round as a JSON line.")
+@click.option("--force", is_flag=True, default=None, help="Load a model even if its memory does not seem to fit.")
 @click.option("--quiet", is_flag=True, help="Print the text and nothing else.")
 @json_option
 @click.pass_context
@@ -124,6 +125,7 @@ def _config(
         put(f"{slot}.use", flags[slot], slot)
     for name in ("seed", "max_tokens", "ignore_eos"):
         put(f"generation.{name}", flags[name], name)
+    put("engine.force", flags["force"], "force")
     put("generation.stop", list(flags["stop"]) or None, "stop")
     sampling = {flag: flags[flag] for flag in SAMPLING_FLAGS if flags[flag] is not None}
     if sampling or trace is not None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.conftest import Cli, Done
@@ -282,3 +283,21 @@ def test_a_fault_of_our_own_is_one_line_and_seventy(process: Process, package: P
     _, err = child.communicate(timeout=60)
     assert child.returncode == 70 and b"Traceback" not in err
     assert err.startswith(b"internal error: ZeroDivisionError: ours\n") and b"SPARKWRIGHT_DEBUG=1" in err
+
+
+def test_force_reaches_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    import click
+
+    from sparkwright.core.cli.generate import generate
+
+    seen: dict[str, object] = {}
+
+    def assemble(config: Any, **_: object) -> None:
+        seen["force"] = config.engine.force
+        raise click.Abort
+
+    monkeypatch.setattr("sparkwright.core.assembly.assemble", assemble)
+    for arguments, force in ((["x"], False), (["x", "--force"], True)):
+        with pytest.raises(click.Abort):
+            generate.main(arguments, standalone_mode=False)
+        assert seen["force"] is force
