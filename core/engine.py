@@ -22,6 +22,7 @@ from sparkwright.core.contracts import (
     WIDEST_VERIFY,
     Distribution,
     Draft,
+    Forward,
     Promise,
     RoundReport,
 )
@@ -80,6 +81,14 @@ class Host:
         return values
 
     @staticmethod
+    def begin(array: mx.array | None) -> None:
+        """Let the device start on an array while Python goes on; what goes wrong is said when it is read."""
+        import mlx.core as mx
+
+        if array is not None:
+            mx.async_eval(array)  # type: ignore[no-untyped-call]
+
+    @staticmethod
     def wait(*arrays: mx.array | None) -> None:
         """Let the device finish. Graphs are lazy: what a plugin's graph raises, it raises here."""
         import mlx.core as mx
@@ -135,12 +144,19 @@ def generate(
         emit(stops.keep((anchor,)))
     counter.prefill_seconds, counter.prefill_transfers = time.perf_counter() - clock, host.transfers
 
+    # Without a drafter the next row is known to be the token that is being drawn: its forward begins before the token
+    # is read, so that the host builds graphs while the device computes. `ahead` is that forward, in `transaction`.
+    ahead: Forward | None = None
+    transaction: Any = None
+    position = len(prompt)
     while stops.finish is None:
         if cancelled():
+            if ahead is not None:
+                target.abort(transaction)
             emit(stops.cancel())
             break
         started, before = time.perf_counter(), host.transfers
-        position = target.position(state)
+        position = target.position(state) if ahead is None else position + 1
         keys = Keys(request.seed, request.choice, position)
 
         # How many drafts could be verified, how many the scheduler wants, and what the drafter gives.
@@ -165,13 +181,27 @@ def generate(
 
         # Verify: the anchor is row 0 of the same forward that prefill used; n = 0 drafts is a plain decode.
         drafts = draft.tokens if draft is not None else mx.zeros((0,), dtype=mx.int32)
-        transaction = target.begin(state)
+        forward, ahead = ahead, None
+        if forward is None:
+            transaction = target.begin(state)
+
+        def next_row(verdict: mx.array) -> None:
+            nonlocal ahead, transaction
+            host.begin(verdict)  # by itself: an array is ready when all that was begun with it is
+            target.commit(transaction, 1)
+            transaction = target.begin(state)
+            ahead = target.forward(verdict[1:2], state, "all")
+            host.begin(ahead.logits)
+
         try:
-            block = mx.concatenate([mx.array([anchor], dtype=mx.int32), drafts.astype(mx.int32)])
-            forward = target.forward(block, state, "all")
+            if forward is None:
+                block = mx.concatenate([mx.array([anchor], dtype=mx.int32), drafts.astype(mx.int32)])
+                forward = target.forward(block, state, "all")
             assert forward.logits is not None
             context = sampler.rows(sampler_state, drafts)
-            (accepted, token, flags, *tokens), repeated = _decide(parts, forward.logits, context, draft, keys, host)
+            meanwhile = next_row if drafter.facts.block == 0 and stops.remaining > 1 else None
+            verdict, repeated = _decide(parts, forward.logits, context, draft, keys, host, meanwhile)
+            accepted, token, flags, *tokens = verdict
             verified_at = time.perf_counter()
             piece = stops.keep((*tokens[:accepted], token))
         except BaseException:
@@ -181,7 +211,11 @@ def generate(
         kept = piece.tokens
 
         # Commit the anchor and every kept token but the last; everybody learns the same rows.
-        target.commit(transaction, len(kept))
+        if ahead is None:
+            target.commit(transaction, len(kept))
+        elif repeated or stops.finish is not None:  # it was begun with another token, or nothing follows
+            target.abort(transaction)
+            ahead = None
         observed = (anchor, *kept[:-1])
         drafter.observe(
             drafter_state, observed, forward.taps[: len(kept)] if taps and forward.taps is not None else None
@@ -218,16 +252,25 @@ def generate(
 
 
 def _decide(
-    parts: Parts, logits: mx.array, context: Any, draft: Draft | None, keys: Keys, host: Host
+    parts: Parts,
+    logits: mx.array,
+    context: Any,
+    draft: Draft | None,
+    keys: Keys,
+    host: Host,
+    meanwhile: Callable[[mx.array], None] | None = None,
 ) -> tuple[list[int], bool]:
     """Verify (or draw, without drafts) and read the verdict: one transfer, two in the rare round that is repeated.
 
-    Returns [accepted, next token, flags, d1..dn] and whether a truncation shortcut did not suffice, so that the round's
-    distribution and verification were computed again in full, with the same keys.
+    meanwhile: given the verdict before it is read, for work that need not wait. Returns [accepted, next token, flags,
+    d1..dn] and whether a truncation shortcut did not suffice, so that the round's distribution and verification were
+    computed again in full, with the same keys.
     """
     for full in (False, True):
         p: Distribution = parts.sampler.distribution(logits, context, full)
         verdict = parts.verifier.verify(draft, p, keys).array if draft is not None else draw(p, keys)
+        if meanwhile is not None and not full:
+            meanwhile(verdict)
         accepted, token, flags, *tokens = host.read(verdict)
         if flags & NON_FINITE:
             raise NumericError(
