@@ -72,6 +72,22 @@ def test_the_target_holds_exactly_the_committed_tokens(drafter: str, chunk: int)
             assert not state.open
 
 
+def test_what_plain_decoding_began_ahead_is_taken_back_where_a_text_ends() -> None:
+    """The forward of a row that turns out not to be wanted: after an EOS, a stop string, and a cancelled request."""
+    target, built = watched(toys.markov_target(table(), eos=(3,)))
+    with toy_engine({}, target) as engine:
+        ends = {engine.complete("abc", max_tokens=40).finish}
+        ends.add(engine.complete("abc", max_tokens=40, stop=["h"], ignore_eos=True).finish)
+        with engine.stream("a", max_tokens=10**6, ignore_eos=True) as stream:
+            next(iter(stream))
+            stream.cancel()
+            ends.add(stream.result.finish)
+        texts = [[*state.tokens] for state in built[0].states]
+    assert ends == {"eos", "stop", "cancelled"}
+    assert not any(state.open for state in built[0].states)
+    assert texts[-1] == [*letters("a"), *stream.result.tokens[:-1]]
+
+
 @pytest.mark.parametrize("depth", [0, 1, 4])
 @pytest.mark.parametrize("chunk", [1, 2, 512])
 def test_the_drafter_observes_every_committed_position_once_and_in_order(depth: int, chunk: int) -> None:
@@ -348,18 +364,21 @@ class Shortcut:
         return p if full else attrs.evolve(p, flags=mx.full(p.flags.shape, INCOMPLETE, dtype=mx.int32))
 
 
-def test_an_incomplete_round_is_repeated_once_with_the_same_keys(reads: list[tuple[int, ...]]) -> None:
+@pytest.mark.parametrize("drafter", ["table", "none"])
+def test_an_incomplete_round_is_repeated_once_with_the_same_keys(drafter: str, reads: list[tuple[int, ...]]) -> None:
     plugin = Shortcut()
     provider = Provider(
         kind="sampler", name="shortcut", summary="toy", build=lambda options, site: plugin,
         describe=lambda options, site: SamplerFacts(),
     )  # fmt: skip
-    settings = {"drafter": {"use": "table"}}
+    settings = {"drafter": {"use": drafter}}
+    target, built = watched(toys.markov_target(table()))
     with toy_engine(settings, base=SAMPLED) as engine:
         expected = engine.complete("abc", seed=4)
-    with toy_engine(settings | {"sampler": {"use": "shortcut"}}, provider, base=SAMPLED) as engine:
+    with toy_engine(settings | {"sampler": {"use": "shortcut"}}, provider, target, base=SAMPLED) as engine:
         reads.clear()
         result = engine.complete("abc", seed=4)
+    assert built[0].states[-1].tokens == [*letters("abc"), *result.tokens[:-1]]
     assert result.tokens == expected.tokens
     assert result.stats.repeated_rounds == result.stats.rounds
     assert plugin.calls == [False, True] * (1 + result.stats.rounds)
