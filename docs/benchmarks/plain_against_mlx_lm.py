@@ -83,7 +83,7 @@ def main(model: Path) -> dict[str, Any]:
         "lowest": min(ratios),
         "highest": max(ratios),
         "pairs": rows,
-        "blas": str(blas),
+        "blas": f"{blas.name}: {blas.reason}, {blas.threads} thread(s)",
         "environment": environment(),
     }
 
