@@ -21,6 +21,7 @@ COMMANDS = {
     "generate": ("generate:generate", "Generate text from a prompt, speculatively."),
     "kernels": ("kernels:kernels", "Show which kernel backend computes each op here, and why."),
     "models": ("models:models", "Inspect and convert checkpoints."),
+    "plugin": ("plugin:plugin", "Check a plugin against its contract, or start a new one."),
     "plugins": ("plugins:plugins", "List the installed plugins, and show one."),
     "trace": ("trace:trace", "Read traces that `generate --trace FILE` wrote."),
 }
