@@ -198,7 +198,7 @@ class _Assembly:
         bound = Target(manager, chosen["target"].provider.name, target)
         if self.check is not None:
             self.check.watch(bound)
-        site = attrs.evolve(site, resources=bound.resources)
+        site = attrs.evolve(site, resources=bound.resources, text=bound)
         for kind in ("drafter", *OTHERS):
             item = chosen[kind]
             where = attrs.evolve(site, model=self._model(kind) or (model if kind == "drafter" else None))

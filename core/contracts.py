@@ -362,8 +362,9 @@ class Site:
     """Where a plugin is described and built: what is known of its surroundings at that moment.
 
     model: the slot's own `model` key. target: the target's facts (None while the target itself is described). taps: the
-    layers the target is asked to give out. resources: the target's, for drafters. select: kernel selection, for plugins
-    with ops. store: read-only weights that engines of one process may share, `store(key, load)` loads once a key.
+    layers the target is asked to give out. resources, text: the target's, once it is built. select: kernel selection,
+    for plugins with ops. store: read-only weights that engines of one process may share, `store(key, load)` loads once
+    a key.
     progress(what, done, total): reports anything over a second. costs: measured curves, for schedulers.
     """
 
@@ -373,6 +374,7 @@ class Site:
     drafter: DrafterFacts | None = None
     taps: tuple[int, ...] = ()
     resources: Resources | None = None
+    text: Text | None = None
     select: SelectKernel | None = None
     store: Callable[[Any, Callable[[], Any]], Any] | None = None
     progress: Callable[[str, int, int], None] = _no_progress
