@@ -18,6 +18,7 @@ COMMANDS = {
     "compare": ("compare:compare", "Compare configurations in paired runs, and give a verdict."),
     "config": ("config:config", "Show what is configured, and where each value comes from."),
     "doctor": ("doctor:doctor", "Say what runs here, what is wrong, and what to do about it."),
+    "evidence": ("evidence:evidence", "Measure everything on this machine into one file to send, and show one."),
     "generate": ("generate:generate", "Generate text from a prompt, speculatively."),
     "kernels": ("kernels:kernels", "Show which kernel backend computes each op here, and why."),
     "models": ("models:models", "Inspect and convert checkpoints."),
