@@ -1,4 +1,4 @@
-"""For plugin authors: conformance checks of every kind of plugin, and toy plugins with exactly known behaviour (`toys`).
+"""For plugin authors: conformance checks of every kind of plugin, and toy plugins of known behaviour (`toys`).
 
 Works without pytest: `for check in checks_for(provider): check.run()`. With it: `@parametrize_with_checks([provider])`.
 From a shell: `sparkwright plugin check NAME|PATH`.

@@ -13,11 +13,11 @@ from sparkwright.core.contracts import Kind
 Status: TypeAlias = Literal["passed", "failed", "skipped", "expected"]
 
 
-class CheckFailed(AssertionError):  # noqa: N818 - read as a sentence: the check failed
+class CheckFailed(AssertionError):
     """A plugin does not keep its contract. One sentence: who, what was found, what was expected, what to do."""
 
 
-class Skipped(Exception):  # noqa: N818
+class Skipped(Exception):
     """A check that says nothing about this plugin, with the reason."""
 
 
@@ -87,9 +87,13 @@ class Check:
         except Exception as error:
             said = str(error) if isinstance(error, CheckFailed) else f"{type(error).__name__}: {error}"
             message = f"{self.kind} '{self.provider}', check '{self.name}': {said}"
-            return ("expected", f"expected to fail ({self.expected}): {message}") if self.expected else (
-                "failed",
-                message,
+            return (
+                ("expected", f"expected to fail ({self.expected}): {message}")
+                if self.expected
+                else (
+                    "failed",
+                    message,
+                )
             )
         if self.expected:
             return "failed", (

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 import attrs
 
-from sparkwright.core.contracts import Provider
+from sparkwright.core.contracts import KINDS, Kind, Provider
 from sparkwright.core.errors import did_you_mean
 from sparkwright.core.testing.check import Check
+from sparkwright.core.testing.ground import Entry, Ground
 
 F = TypeVar("F", bound=Callable[..., Any])
+_HOME: dict[Kind, str] = {
+    "target": "targets",
+    "drafter": "drafters",
+    "scheduler": "schedulers",
+    "verifier": "verifiers",
+    "sampler": "samplers",
+    "kernels": "kernels",
+    "observer": "observers",
+}
 
 
 def checks_for(
@@ -19,25 +31,44 @@ def checks_for(
     *,
     options: Any = None,
     config: Mapping[str, Any] | None = None,
+    cases: Iterable[Any] = (),
     expected_failures: Mapping[str, str] | None = None,
 ) -> Iterator[Check]:
     """The checks of a provider's kind, in the order in which they are best read.
 
-    options: an instance of the provider's options class, or a mapping of some of them. config: the rest of the engine it
-    is tried in, as a configuration ({"target": {"use": ..., "model": ...}}); toys where it says nothing. Needed only by
-    plugins that cannot work with a toy target. expected_failures: check name -> why it is known to fail.
+    options: some of its options as a mapping, or an instance of its options class. config: the rest of the engine it is
+    tried in, as a configuration ({"target": {"use": ..., "model": ...}}); toys where it says nothing. Needed only by
+    plugins that cannot work with a toy target. cases: for kernels, example calls (`OpCase`). expected_failures: check
+    name -> why it is known to fail.
     """
-    expected = dict(expected_failures or {})
-    found: list[Check] = []
-    names = [check.name for check in found]
+    if attrs.has(type(options)):
+        options = {f.name: getattr(options, f.name) for f in attrs.fields(type(options))}
+        options = {name: value for name, value in options.items() if value is not None}
+    ground = Ground(provider, dict(options or {}), dict(config or {}), tuple(cases))
+    expected, entries = dict(expected_failures or {}), entries_for(provider.kind)
+    names = [entry.name for entry in entries]
     for name in expected:
         if name not in names:
             raise ValueError(
                 f"expected_failures names the check '{name}', which {provider.kind} '{provider.name}' does not have"
                 f"{did_you_mean(name, names)}; its checks: {', '.join(names)}"
             )
-    for check in found:
-        yield attrs.evolve(check, expected=expected.get(check.name, ""))
+    for entry in entries:
+        yield Check(
+            entry.name, provider.kind, provider.name, entry.proves, partial(entry.body, ground), entry.slow,
+            expected.get(entry.name, ""),
+        )  # fmt: skip
+
+
+def entries_for(kind: Kind) -> tuple[Entry, ...]:
+    """The checks of a kind, without a provider: what docs/plugin-checks.md lists."""
+    from sparkwright.core.testing import common
+
+    if kind not in KINDS:
+        return (common.PROVIDER,)
+    own: tuple[Entry, ...] = import_module(f"sparkwright.core.testing.{_HOME[kind]}").CHECKS
+    model = (common.MODEL,) if kind in ("target", "drafter") else ()
+    return (*common.FIRST, *own, *common.LAST, *model)
 
 
 def parametrize_with_checks(

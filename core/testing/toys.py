@@ -131,6 +131,7 @@ def markov_target(
     eos: tuple[int, ...] = (),
     rollback: str | None = "exact",
     build: Callable[[MarkovTarget], object] | None = None,
+    layers: int = 1,
 ) -> Provider:
     """A target from a table of logits [V, V]; row t holds the logits after token t. build: wraps what is built."""
 
@@ -141,7 +142,7 @@ def markov_target(
         return target if build is None else build(target)
 
     size = len(table)
-    facts = TargetFacts(size, context, size, 1, eos, "markov", rollback, fingerprint=f"markov{size}")
+    facts = TargetFacts(size, context, size, layers, eos, "markov", rollback, fingerprint=f"markov{size}")
     return Provider(kind="target", name=name, summary="toy: a Markov chain", build=make, describe=lambda _, site: facts)
 
 
