@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.table import Table
 from rich.text import Text
 
-from sparkwright.core.cli.shared import config_options, json_option, model_option, print_json, stderr, stdout
+from sparkwright.core.cli.shared import config_options, json_option, model_option, print_json, stderr, stdout, write
+from sparkwright.core.errors import OutputError
+from sparkwright.core.evidence.bundle import Bundle
 from sparkwright.core.evidence.run import Report, StepReport, gather
 from sparkwright.core.evidence.steps import STEPS, Settings
 
@@ -123,3 +128,64 @@ class _Lines:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._open = False
+
+
+@evidence.command()
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.zip")
+@click.option("--html", "html", type=click.Path(path_type=Path), metavar="OUT.html",
+              help="Write one self-contained page instead.")  # fmt: skip
+@json_option
+def show(file: Path, html: Path | None, as_json: bool) -> None:
+    """Show what a bundle holds, after verifying its hashes. Nothing in it is run, and nothing is unpacked to disk.
+
+    Exit status: 0 if the bundle is whole, whatever its audits say; 9 if it is damaged, or no bundle.
+    """
+    from sparkwright.core.evidence import bundle
+    from sparkwright.core.evidence.work import write_atomically
+
+    if html is not None and as_json:
+        raise click.UsageError("give --html or --json, not both")
+    found = bundle.read(file.expanduser())
+    if as_json:
+        data = {"verified": True, "sha256": found.sha256, "bytes": found.bytes, "manifest": found.manifest,
+                "parts": found.parts}  # fmt: skip
+        write(json.dumps(data, indent=2) + "\n")  # ASCII: a terminal must not be steered by what a stranger wrote
+        return
+    if html is not None:
+        from sparkwright.core.evidence.page import page
+
+        target = html.expanduser()
+        if not target.parent.is_dir():
+            raise OutputError(f"the folder {target.parent} does not exist; create it, or choose another --html")
+        if target.is_dir():
+            raise OutputError(f"{target} is a folder; expected the name of a file")
+        write_atomically(target, page(found).encode())
+        stdout.print(f"{target}", markup=False, soft_wrap=True)
+        return
+    _show(found)
+
+
+def _show(found: Bundle) -> None:
+    from sparkwright.core.evidence import view
+
+    _table(("what", "value"), view.overview(found))
+    stdout.print()
+    steps = view.sections(found)
+    table = Table("step", "status", "seconds", "summary", box=None, padding=(0, 2, 0, 0))
+    for s in steps:
+        table.add_row(Text(s.name), Text(s.status, style=STYLES[s.status]), view.fixed(s.seconds, 1), Text(s.summary))
+    stdout.print(table)
+    for s in steps:
+        for one in s.tables:
+            if not one.detail:
+                stdout.print(Text(f"\n{s.name}: {one.caption}", style="bold"))
+                _table(one.head, one.rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in head:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    stdout.print(table)

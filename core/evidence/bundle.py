@@ -53,7 +53,7 @@ def pack(manifest: Mapping[str, Any], parts: Mapping[str, Any]) -> bytes:
     give the same bytes."""
     files = {name: _json(part) for name, part in parts.items()}
     hashes = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
-    everything = {MANIFEST: _json({**manifest, "format": FORMAT, "kind": KIND, "files": hashes}), **files}
+    everything = {MANIFEST: _json({"format": FORMAT, "kind": KIND, **manifest, "files": hashes}), **files}
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         for name, data in everything.items():

@@ -165,8 +165,9 @@ def _pack(file: Path, work: Work, header: Mapping[str, Any], steps: Sequence[Ste
         parts[f"{number:02}-{step.name}.json"] = scrub.value(part)
     machine = found.get("machine") or {}
     manifest = {
+        "kind": bundle.KIND,
         "created": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        **{key: value for key, value in header.items() if key != "format"},
+        **header,
         "machine": machine.get("summary", "not known: the step was not run"),
         "steps": [
             {"name": r.name, "status": r.status, "summary": r.summary, "seconds": r.seconds} for r in reports

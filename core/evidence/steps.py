@@ -8,6 +8,7 @@ slips into a message.
 from __future__ import annotations
 
 import hashlib
+import json
 import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -47,7 +48,7 @@ class Settings:
     def quick(cls) -> Settings:
         """Whether everything works, in a minute; the numbers are not worth much."""
         return cls(
-            rows=72, context=48, repeats=2, fit=False, pairs=2, tokens=16, gate=1, profile=1, audit_tokens=6
+            rows=40, context=48, repeats=2, fit=False, pairs=2, tokens=16, gate=1, profile=1, audit_tokens=6
         )  # fmt: skip
 
 
@@ -156,7 +157,8 @@ def checkpoint(job: Job, tell: Tell) -> Outcome:
 
     folder = Path(job.model)
     data = facts.checkpoint(folder)
-    size = f"{data['weight_files']} weight files, {data['bytes'] / 2**30:.2f} GiB"
+    count = data["weight_files"]
+    size = f"{count} weight file{'s' * (count != 1)}, {data['bytes'] / 2**30:.2f} GiB"
     inspected: dict[str, Any] = {}
     sure = [
         (item.provider.recognises(folder) if item.provider.recognises else 0, item.provider)
@@ -172,7 +174,7 @@ def checkpoint(job: Job, tell: Tell) -> Outcome:
         data["inspected"] = {key: inspected[key] for key in kept if key in inspected}
         if not inspected["contract"]["fits"]:
             return Outcome("not passed", f"{inspected['architecture']}: the contract is not met; {size}", data)
-        size = f"{inspected['architecture']} {inspected['variant']}, {size}; complete"
+        size = f"{inspected['architecture']} with {inspected['variant']}, {size}; complete"
     return Outcome("ok", size, data)
 
 
@@ -215,7 +217,7 @@ def consistency(job: Job, tell: Tell) -> Outcome:
     config = configuration(job)
     result = audit_consistency(config, text_from(None), limit=job.settings.rows, progress=tell)
     data = result.to_dict() | {"promise": promise_of(config)}
-    return Outcome("ok" if result.passed else "not passed", result.meaning, data, config.sha256)
+    return Outcome("ok" if result.passed else "not passed", result.meaning, data, result.config_sha256)
 
 
 # ------------------------------------------------------------------------------------------------- measurements
@@ -287,6 +289,8 @@ def speed(job: Job, tell: Tell) -> Outcome:
         sets.append("sampler.chain.temperature=1.0")
     if curves.is_file():
         sets.append(f"engine.costs={curves}")
+        if drafter == "auto":  # what it came to is known: name it
+            drafter = json.loads(curves.read_text(encoding="utf-8"))["about"]["drafter"]
     result = compare(
         job.config, swap=f"drafter.use={drafter}", sets=sets, prompts="code,prose,chat", pairs=asked.pairs,
         tokens=asked.tokens, gate=asked.gate, profile=asked.profile, out=Path(job.work) / "speed", progress=tell,
@@ -301,9 +305,11 @@ def speed(job: Job, tell: Tell) -> Outcome:
             run["tokens"] = len(run["tokens"])  # how many; what they are is in tokens_sha256
     data["environment"].pop("switches", None)
     data |= {"sampler": sampler, "costs": "measured here" if curves.is_file() else "as configured"}
-    sha256 = data["arms"][-1]["config_sha256"] if data["arms"] else ""
-    return Outcome("ok", f"Speculation ({data['comparisons'][0]['label']}) against plain decoding: {result.verdict}"
-                   if data["comparisons"] else result.verdict, data, sha256)  # fmt: skip
+    labels = ("plain decoding", f"speculation with {drafter}")
+    for arm, label in zip(data["arms"], labels, strict=True):
+        arm["label"] = label
+    sha256 = data["arms"][-1]["config_sha256"]
+    return Outcome("ok", f"Speculation against plain decoding: {result.verdict}", data, sha256)
 
 
 def bundled_model(config: Any) -> Path:
