@@ -1,4 +1,4 @@
-"""Writes docs/reference/: hooks, plugins and their options, configuration tables, and the command line.
+"""Writes docs/reference/: hooks, plugins and their options, configuration, the command line and its exit statuses.
 
     python docs/generate.py           write
     python docs/generate.py --check   fail if what is committed differs from what would be written
@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -26,6 +27,7 @@ from sparkwright.core.cli import COMMANDS, cli
 from sparkwright.core.config import SLOTS, TABLES
 from sparkwright.core.contracts import KINDS
 from sparkwright.core.convert import expected
+from sparkwright.core.errors import SparkwrightError
 from sparkwright.core.plugins import GROUP, Catalogue, discover
 
 FOLDER = Path(__file__).parent / "reference"
@@ -52,7 +54,7 @@ def hooks() -> Iterator[str]:
                 for p in inspect.signature(hook).parameters.values()
             )
             returns = inspect.signature(hook).return_annotation
-            yield f"\n### `{name}`\n\n```python\n{name}({arguments}) -> {returns}\n```\n\n{inspect.getdoc(hook)}\n"
+            yield f"\n### `{name}`\n\n```text\n{name}({arguments}) -> {returns}\n```\n\n{inspect.getdoc(hook)}\n"
 
 
 def options_table(cls: type) -> str:
@@ -97,7 +99,7 @@ def configuration() -> Iterator[str]:
     yield (
         "\nEach slot also takes `model`, a path: the target's model folder, or a drafter's own checkpoint. A relative "
         "path starts from the folder of the file that holds it. A file may name others with "
-        "`extends = [\"base.toml\"]`.\n\n"
+        '`extends = ["base.toml"]`.\n\n'
         "Precedence: defaults, `extends`, the file, environment (`SPARKWRIGHT_A__B=value` sets `a.b`), "
         "`--set a.b=value`, flags, the request. `sparkwright config show --resolved` prints every value "
         "with its origin.\n"
@@ -123,7 +125,89 @@ def command_line() -> Iterator[str]:
     yield from walk(cli, ("sparkwright",))
 
 
-PAGES = {"hooks.md": hooks, "plugins.md": plugins, "configuration.md": configuration, "command-line.md": command_line}
+EXITS: dict[str, dict[int, str]] = {
+    "audit consistency": {8: "the audit did not pass"},
+    "audit identity": {8: "the audit did not pass"},
+    "audit kernels": {8: "the audit did not pass, or there was nothing to compare"},
+    "audit law": {8: "the audit did not pass"},
+    "audit rollback": {8: "the audit did not pass"},
+    "bench": {},
+    "calibrate": {},
+    "compare": {},
+    "config show": {},
+    "doctor": {1: "something will not work; the advice says what to do"},
+    "evidence": {8: "an audit did not pass", 9: "a step could not be run"},
+    "evidence show": {9: "the bundle is damaged"},
+    "generate": {130: "Ctrl-C; the text until then and its numbers are printed"},
+    "kernels list": {},
+    "models convert": {},
+    "models inspect": {4: "the checkpoint cannot be read, or does not hold what its config asks for"},
+    "plugins list": {},
+    "plugins show": {},
+    "trace show": {},
+}
+"""What a command's own exit statuses mean, beside those that all share."""
+
+
+def errors() -> Iterator[type[SparkwrightError]]:
+    """Every class of error that the commands can meet, its base first."""
+    import_module("sparkwright.core.compare")  # imported only once it runs; the others came with their commands
+    found = [SparkwrightError]
+    for cls in found:
+        found += [sub for sub in cls.__subclasses__() if sub.__module__.startswith("sparkwright.core")]
+    return iter(found)
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The commands that do something: "audit law"."""
+    if path and (not isinstance(command, click.Group) or command.invoke_without_command):
+        yield " ".join(path)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in sorted(command.list_commands(context)):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from leaves(child, (*path, name))
+
+
+def exit_statuses() -> Iterator[str]:
+    found = set(leaves(cli))  # imports every command
+    yield "# Exit statuses\n\n" + NOTE
+    yield (
+        "An error that you can mend is one message on standard error and an exit status; nothing prints a traceback "
+        "unless `SPARKWRIGHT_DEBUG=1` is set.\n\n## Of all commands\n\n| status | means |\n|---|---|\n| 0 | done |\n"
+    )
+    by_status: dict[int, list[str]] = {}
+    for cls in errors():
+        if cls is not SparkwrightError:
+            summary = " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
+            by_status.setdefault(cls.exit_code, []).append(summary.split(". ")[0].split("; `")[0].rstrip("."))
+    by_status.setdefault(2, []).insert(0, "Arguments that the command does not take")
+    by_status |= {
+        70: ["A fault in sparkwright itself"],
+        130: ["Interrupted (Ctrl-C)"],
+        141: ["Whoever read the output has gone (`| head`)"],
+    }
+    for status in sorted(by_status):
+        yield f"| {status} | {'; '.join(by_status[status])} |\n"
+    if found != set(EXITS):
+        raise SystemExit(
+            f"docs/generate.py: EXITS and the command line differ: {', '.join(sorted(found ^ set(EXITS)))}; say there "
+            "what the exit statuses of a new command mean, or take out a command that is gone"
+        )
+    yield "\n## Of one command\n\n| command | besides |\n|---|---|\n"
+    for command in sorted(EXITS):
+        own = "; ".join(f"{status}: {means}" for status, means in sorted(EXITS[command].items())) or "nothing"
+        yield f"| `sparkwright {command}` | {own} |\n"
+
+
+PAGES = {
+    "hooks.md": hooks,
+    "plugins.md": plugins,
+    "configuration.md": configuration,
+    "command-line.md": command_line,
+    "exit-codes.md": exit_statuses,
+}
 
 
 def main(check: bool) -> int:
