@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from model import CONFIG, NEVER, Attention, Block, Head, Hyper, Norm, linear, rms, rotate
+from model import CONFIG, NEVER, Attention, Block, Head, Hyper, Norm, linear, rms, rotate, rows_of
 from torch import Tensor, nn
 
 
@@ -72,7 +72,7 @@ class Drafter(nn.Module):
         ids = torch.full((*anchors.shape, g), noise, device=tokens.device, dtype=tokens.dtype)
         ids[..., 0] = tokens.gather(1, anchors)
         ids = ids.flatten(1)
-        x = embed(ids).to(taps.dtype)[:, :, None].expand(-1, -1, self.config["hc_mult"], -1)
+        x = rows_of(embed, ids).to(taps.dtype)[:, :, None].expand(-1, -1, self.config["hc_mult"], -1)
         for stage in self.stages:
             x = self.stage(stage, x, c, anchors, ids, stage.ffn.weights(fake))
         h = Head.collapse(self, x, self.config).unflatten(1, (-1, g))
@@ -85,7 +85,7 @@ class Drafter(nn.Module):
         """Markov embeddings [B, N, g, rank] of the token before each draft."""
         g = self.config["dspark_block_size"]
         at = anchors[..., None] + torch.arange(g, device=tokens.device)
-        return self.markov_w1(tokens.gather(1, at.flatten(1)).unflatten(1, (-1, g)))
+        return rows_of(self.markov_w1, tokens.gather(1, at.flatten(1)).unflatten(1, (-1, g)))
 
     def logits(self, h: Tensor, tokens: Tensor, anchors: Tensor, head: nn.Linear, markov: bool = True) -> Tensor:
         """-> [B, N, g, V] float32"""

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from sinkhorn import sinkhorn
 from torch import Tensor, nn
 
 NEVER = -1e30
@@ -91,9 +92,8 @@ class Hyper:
         fn, base, scale = (getattr(block, f"hc_{name}_{part}") for part in ("fn", "base", "scale"))
         config = block.config
         with torch.autocast(x.device.type, enabled=False):
-            return Hyper.mixing(
-                x, fn, base, scale, config["hc_sinkhorn_iters"], config["hc_eps"], config["rms_norm_eps"]
-            )
+            y, post, c = Hyper.mixing(x, fn, base, scale, config["hc_eps"], config["rms_norm_eps"])
+            return y, post, sinkhorn(c, config["hc_sinkhorn_iters"], config["hc_eps"])
 
     @staticmethod
     def expand(y: Tensor, x: Tensor, post: Tensor, comb: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class Hyper:
 
 
 def mixing(
-    x: Tensor, fn: Tensor, base: Tensor, scale: Tensor, iterations: int, eps: float, norm_eps: float
+    x: Tensor, fn: Tensor, base: Tensor, scale: Tensor, eps: float, norm_eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     n = x.shape[-2]
     z = rms(x.float().flatten(-2), norm_eps)
@@ -109,10 +109,6 @@ def mixing(
     pre = torch.sigmoid(m[..., :n] * scale[0] + base[:n]) + eps
     post = 2 * torch.sigmoid(m[..., n : 2 * n] * scale[1] + base[n : 2 * n])
     c = torch.softmax((m[..., 2 * n :] * scale[2] + base[2 * n :]).unflatten(-1, (n, n)), dim=-1) + eps
-    c = c / (c.sum(-2, keepdim=True) + eps)
-    for _ in range(iterations - 1):
-        c = c / (c.sum(-1, keepdim=True) + eps)
-        c = c / (c.sum(-2, keepdim=True) + eps)
     return (pre[..., None] * x.float()).sum(-2).to(x.dtype), post, c
 
 
@@ -126,12 +122,22 @@ Hyper.mixing, Hyper.expanding = staticmethod(mixing), staticmethod(expanding)
 
 
 def compiled(blocks: Any) -> None:
-    """Compile what takes the time, in pieces that many blocks share: Sinkhorn takes long to compile."""
+    """Compile what takes the time, in pieces that many blocks share."""
     Hyper.mixing = staticmethod(torch.compile(mixing, dynamic=False))
     Hyper.expanding = staticmethod(torch.compile(expanding, dynamic=False))
     for block in blocks:
         block.attn.compile(dynamic=False)
         block.ffn.compile(dynamic=False)
+
+
+def plain_again() -> None:
+    """Undo `compiled` for other shapes: blocks made from now on run as they are."""
+    Hyper.mixing, Hyper.expanding = staticmethod(mixing), staticmethod(expanding)
+
+
+def rows_of(table: nn.Embedding, ids: Tensor) -> Tensor:
+    """An embedding whose gradient is index_add: it can be part of a CUDA graph."""
+    return table.weight.index_select(0, ids.flatten()).unflatten(0, ids.shape)
 
 
 class Compressor(nn.Module):
@@ -383,7 +389,7 @@ class Target(nn.Module):
         """tokens [B, S] -> hidden (normed, before the LM head), taps, the indexer's loss and recall"""
         length = tokens.shape[1]
         tokens = F.pad(tokens, (0, -length % self.config["sliding_window"]))  # causal: what is behind does no harm
-        x = self.embed(tokens)
+        x = rows_of(self.embed, tokens)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.bfloat16)
         x = x[:, :, None].expand(-1, -1, self.config["hc_mult"], -1)

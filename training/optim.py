@@ -1,14 +1,18 @@
-"""Muon for matrices, Adam for the rest; learning rates go up shortly, stay, and come down linearly to zero.
+"""Muon for matrices, Adam for the rest, on flat buffers; nothing waits for the host, so a step can be a CUDA graph.
 
-The schedule is by the share of the *time* that is spent, not of steps: a run is given minutes.
+Learning rates go up shortly, stay, and come down linearly to zero, by the share of the *time* that is spent, not of
+steps: a run is given minutes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+
+ALIGN = 64  # elements: compiled kernels want aligned parameters
 
 
 @torch.no_grad()
@@ -24,32 +28,13 @@ def orthogonal(g: Tensor, steps: int = 5) -> Tensor:
     return x.mT if tall else x
 
 
-class Muon:
-    """Parameters of one shape are handled as one batch; a bank of experts is a batch of its own."""
-
-    def __init__(self, parameters: list[nn.Parameter], lr: float, momentum: float = 0.95) -> None:
-        self.lr, self.momentum = lr, momentum
-        groups: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
-        for p in parameters:
-            groups[tuple(p.shape)].append(p)
-        self.groups = list(groups.values())
-        self.state = [torch.zeros(len(g), *g[0].shape, device=g[0].device) for g in self.groups]
-
-    @torch.no_grad()
-    def step(self, factor: float) -> None:
-        for group, state in zip(self.groups, self.state, strict=True):
-            grad = torch.stack([p.grad if p.grad is not None else torch.zeros_like(p) for p in group])
-            state.lerp_(grad, 1 - self.momentum)
-            update = grad.lerp(state, self.momentum)
-            rows, columns = update.shape[-2:]
-            direction = orthogonal(update.flatten(0, -3)).view_as(update).float()
-            size = self.lr * factor * max(1.0, rows / columns) ** 0.5
-            torch._foreach_add_(group, list(direction.unbind(0)), alpha=-size)
-
-
 class Optimiser:
-    def __init__(self, model: nn.Module, muon: float, adam: float, slow: tuple[str, ...] = ()) -> None:
-        """slow: name parts of parameters that Adam moves at a tenth of its rate."""
+    def __init__(
+        self, model: nn.Module, muon: float, adam: float, slow: tuple[str, ...] = (), extra: int = 0, momentum: float = 0.95,
+        shrink: float = 0.02,
+    ) -> None:
+        """slow: name parts of parameters that Adam moves at a tenth of its rate; extra: numbers that travel behind the
+        gradients when several processes average theirs; shrink: decoupled weight decay of what Muon moves."""
         matrices, rest, gentle = [], [], []
         for name, p in model.named_parameters():
             table = any(part in name for part in ("embed", "head.weight", "markov", "confidence", "hc_"))
@@ -60,23 +45,64 @@ class Optimiser:
             else:
                 rest.append(p)
         self.parameters = [*matrices, *rest, *gentle]
-        self.muon = Muon(matrices, muon)
-        fused = matrices[0].is_cuda
-        self.adam = torch.optim.AdamW(
-            [{"params": rest, "base": adam}, {"params": gentle, "base": adam / 10}],
-            lr=adam, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=fused,
-        )  # fmt: skip
-
-    def step(self, factor: float) -> None:
-        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        self.muon.step(factor)
-        for group in self.adam.param_groups:
-            group["lr"] = group["base"] * factor
-        self.adam.step()
+        device, at, places = matrices[0].device, 0, []
         for p in self.parameters:
-            p.grad = None
+            places.append(at)
+            at += p.numel() + -p.numel() % ALIGN
+        self.values = torch.zeros(at, device=device)
+        self.flat = torch.zeros(at + extra, device=device)  # gradients, then the extra numbers
+        self.grad, self.extra = self.flat[:at], self.flat[at:]
+        self.views = []
+        for p, first in zip(self.parameters, places, strict=True):
+            here = self.values[first : first + p.numel()].view(p.shape)
+            here.copy_(p.data)
+            p.data = here
+            self.views.append(self.grad[first : first + p.numel()].view(p.shape))
+        begin = places[len(matrices)]
+        self.adam = slice(begin, at)
+        self.rates = torch.full((at - begin,), adam, device=device)
+        if gentle:
+            self.rates[places[len(matrices) + len(rest)] - begin :] = adam / 10
+        self.m, self.v = torch.zeros(at - begin, device=device), torch.zeros(at - begin, device=device)
+        self.factor, self.count = torch.zeros((), device=device), torch.zeros((), device=device)
+        self.lr, self.momentum, self.matrices, self.shrink = muon, momentum, slice(0, begin), shrink
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for i, p in enumerate(matrices):
+            groups[tuple(p.shape)].append(i)
+        self.groups = [([matrices[i].data for i in g], [self.views[i] for i in g]) for g in groups.values()]
+        self.state = [torch.zeros(len(g), *g[0].shape, device=device) for g, _ in self.groups]
+
+    def differentiate(self, loss: Tensor) -> None:
+        """Gradients of the loss into `flat`."""
+        grads = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        pairs = [(view, grad) for view, grad in zip(self.views, grads, strict=True) if grad is not None]
+        torch._foreach_copy_([view for view, _ in pairs], [grad for _, grad in pairs])
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step along `flat`, at `factor` times the learning rates."""
+        self.grad.mul_((1 / (self.grad.norm() + 1e-6)).clamp(max=1.0))
+        self.values[self.matrices].mul_(1 - self.factor * (self.lr * self.shrink))
+        for (values, grads), state in zip(self.groups, self.state, strict=True):
+            grad = torch.stack(grads)
+            state.lerp_(grad, 1 - self.momentum)
+            update = grad.lerp(state, self.momentum)
+            rows, columns = update.shape[-2:]
+            size = self.lr * max(1.0, rows / columns) ** 0.5
+            direction = orthogonal(update.flatten(0, -3)).view_as(update).float() * (self.factor * -size)
+            torch._foreach_add_(values, list(direction.unbind(0)))
+        self.count += 1
+        g = self.grad[self.adam]
+        self.m.lerp_(g, 0.1)
+        self.v.lerp_(g * g, 0.05)
+        root = (self.v / (1 - 0.95**self.count)).sqrt() + 1e-10
+        self.values[self.adam].sub_(self.m / (1 - 0.9**self.count) / root * self.rates * self.factor)
+
+    def report(self, numbers: Sequence[Tensor]) -> None:
+        """Numbers into the place behind the gradients."""
+        self.extra.copy_(torch.cat([n.detach().float().flatten() for n in numbers]))
 
 
-def factor(share: float, warm: float = 0.01, decay: float = 0.5) -> float:
+def factor(share: float, warm: float = 0.02, decay: float = 0.5) -> float:
     """Learning rate over its top, at a share of the run."""
     return min(share / warm, 1.0, max((1 - share) / decay, 0.0)) if share < 1 else 0.0

@@ -7,7 +7,7 @@ earnest, and `python sample.py --check` holds this against the whole-sequence fo
 from __future__ import annotations
 
 import torch
-from model import Attention, Compressor, Head, Hyper, Target, rotate
+from model import Attention, Compressor, Head, Hyper, Target, rotate, rows_of
 from torch import Tensor
 
 
@@ -85,7 +85,7 @@ class Decoder:
         """tokens [B] at position t -> logits [B, V] float32"""
         m = self.target
         tokens = tokens[:, None]
-        x = m.embed(tokens)[:, :, None].expand(-1, -1, m.config["hc_mult"], -1)
+        x = rows_of(m.embed, tokens)[:, :, None].expand(-1, -1, m.config["hc_mult"], -1)
         for i, block in enumerate(m.layers):
             y, post, comb = Hyper.mix(block, "attn", x)
             x = Hyper.expand(self.attend(i, block.attn, block.attn_norm(y), t), x, post, comb)
@@ -95,17 +95,19 @@ class Decoder:
 
 
 @torch.no_grad()
-def sample(target: Target, prompts: Tensor, length: int, temperature: Tensor) -> Tensor:
-    """prompts [B, P], temperature [B] (0: greedy) -> tokens [B, length], the prompt included."""
+def sample(target: Target, prompts: Tensor, given: Tensor, length: int, temperature: Tensor) -> Tensor:
+    """prompts [B, P], of which the first given [B] count, temperature [B] (0: greedy) -> tokens [B, length] with them."""
     decoder = Decoder(target, prompts.shape[0], length)
     out = torch.zeros(prompts.shape[0], length, dtype=torch.long, device=prompts.device)
     out[:, : prompts.shape[1]] = prompts
-    t0 = temperature[:, None]
+    t0, some, all_ = temperature[:, None], int(given.min()), int(given.max())
     for t in range(length - 1):
         logits = decoder.step(out[:, t], t)
-        if t + 1 >= prompts.shape[1]:
-            noise = -torch.log(torch.empty_like(logits).exponential_().clamp_min(1e-30))
-            out[:, t + 1] = torch.where(t0 > 0, logits / t0.clamp_min(1e-3) + noise, logits).argmax(-1)
+        if t + 1 < some:
+            continue
+        noise = -torch.log(torch.empty_like(logits).exponential_().clamp_min(1e-30))
+        drawn = torch.where(t0 > 0, logits / t0.clamp_min(1e-3) + noise, logits).argmax(-1)
+        out[:, t + 1] = drawn if t + 1 >= all_ else torch.where(given > t + 1, out[:, t + 1], drawn)
     return out
 
 

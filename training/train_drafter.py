@@ -1,9 +1,9 @@
-"""Train the drafter against the frozen target: `python train_drafter.py DATA_FOLDER TARGET.safetensors OUT`.
+"""Train the drafter against the frozen target: `python train_drafter.py DATA_FOLDER TARGET.safetensors TEXTS OUT`.
 
-Half of each batch is text, half the target's own samples at temperature 1 (made first). The loss is
-0.1 cross entropy + 0.9 total variation + 1.0 confidence, position weights exp(-k / 4). A second drafter without
-a Markov head learns from the same batches, for the comparison. Writes dspark.safetensors,
-no_markov.safetensors, drafter.json and rounds.npz: for
+TEXTS holds own_*.npy and tests.npz (own.py). Half of each batch is text, half the target's own samples at temperature
+1. The loss is 0.1 cross entropy + 0.9 total variation + 1.0 confidence, position weights exp(-k / 4). With two
+processes (pace.py) the second one trains a drafter without a Markov head on the same batches, for the comparison;
+`--role` says which one a single process trains. Writes ROLE.safetensors, ROLE.json and rounds_ROLE.npz: for
 continuations of held-out prompts (prompts.py) at T = 1, 0.7 and 0, the probability that each draft of a block is
 accepted, for a block at every position. evaluate.py makes the tables of it.
 """
@@ -14,16 +14,18 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import data
 import numpy as np
+import pace
 import quantise
+import sinkhorn
 import torch
 import torch.nn.functional as F
 from drafter import Drafter
-from model import CONFIG, Hyper, Target, compiled, expanding, halved, mixing
+from model import CONFIG, Target, compiled, halved, plain_again
 from optim import Optimiser, factor
-from sample import sample
 from torch import Tensor
 from train_target import windows
 
@@ -81,8 +83,8 @@ def rounds(
         q = F.softmax(z / heat, -1)
         ratio = (q.gather(-1, labels[..., None])[..., 0] / p_x.clamp_min(1e-12)).clamp(max=1)
         result[f"accept.{name}"] = torch.where(greedy, (z.argmax(-1) == labels).float(), ratio)
-        result[f"overlap.{name}"] = torch.where(greedy, (z.argmax(-1) == labels).float(), torch.minimum(p, q).sum(-1))
-        result[f"confidence.{name}"] = confidence
+        if markov:
+            result[f"confidence.{name}"] = confidence
     return {name: value.half().cpu() for name, value in result.items()}
 
 
@@ -103,109 +105,130 @@ def main() -> None:
     ap = argparse.ArgumentParser()
     ap.add_argument("folder", type=Path)
     ap.add_argument("target", type=Path)
+    ap.add_argument("texts", type=Path)
     ap.add_argument("out", type=Path)
-    ap.add_argument("--seconds", type=float, default=240, help="for training and sampling; measuring comes after")
+    ap.add_argument("--seconds", type=float, default=400, help="from the start to the written weights; measuring follows")
+    ap.add_argument("--role", choices=["dspark", "no_markov"], help="default: by the process")
     ap.add_argument("--batch", type=int, default=48)
     ap.add_argument("--anchors", type=int, default=128)
-    ap.add_argument("--samples", type=int, default=12288)
     ap.add_argument("--length", type=int, default=512)
-    ap.add_argument("--new", type=int, default=320, help="tokens after each held-out prompt")
     ap.add_argument("--muon", type=float, default=0.02)
     ap.add_argument("--adam", type=float, default=0.003)
+    ap.add_argument("--decay", type=float, default=0.6)
     ap.add_argument("--quantise-from", type=float, default=0.5)
+    ap.add_argument("--wait", type=float, default=120, help="seconds to wait for the texts")
+    ap.add_argument("--warm", action="store_true", help="compile for these shapes, with random weights, and stop")
     ap.add_argument("--eager", action="store_true")
+    ap.add_argument("--no-graph", action="store_true")
     ap.add_argument("--tiny", action="store_true")
     args = ap.parse_args()
     began = time.perf_counter()
     args.out.mkdir(parents=True, exist_ok=True)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device, _ = pace.start(nccl=False)
+    role = args.role or ("dspark", "no_markov")[pace.RANK]
+    kind, graph, markov = device[:4].rstrip(":"), device != "cpu" and not args.no_graph, role == "dspark"
+    if device != "cpu":
+        sinkhorn.check(device)
+    g, half = CONFIG["dspark_block_size"], args.batch // 2
     torch.manual_seed(2)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    torch._dynamo.config.recompile_limit = 64
-    torch._dynamo.config.suppress_errors = True  # a block that does not compile runs as it is
-    generator = torch.Generator().manual_seed(3)
-    name = "heldout" if args.tiny else "train"
-    train = torch.from_numpy(data.load(args.folder / f"{name}.npy.xz").astype("int32")).to(device)
-    target = load_target(args.target, device)
-    prompts = torch.from_numpy(np.load(args.folder / "prompts.npy").astype("int64")).to(device)
-    if args.tiny:
-        prompts = prompts[:2]
-    heats = torch.tensor([1.0, 0.7, 0.0], device=device).repeat_interleave(len(prompts))
-    fast = not args.eager
-    if fast:
-        compiled(target.layers)
-    tests = sample(target, prompts.repeat(3, 1), prompts.shape[1] + args.new, heats)
-    print(f"{tuple(tests.shape)} held-out continuations, {time.perf_counter() - began:.0f}s", flush=True)
-    starts = windows(train, args.samples, PROMPT - 1, generator)
-    own = sample(target, starts, args.length, torch.ones(args.samples, device=device)).to(torch.int32)
-    print(f"{tuple(own.shape)} own samples, {time.perf_counter() - began:.0f}s", flush=True)
-    drafters = {"dspark": Drafter(CONFIG).to(device), "no_markov": Drafter(CONFIG).to(device)}
-    optimisers = {n: Optimiser(d, args.muon, args.adam, slow=("hc_", "attn_sink")) for n, d in drafters.items()}
+    target = halved(Target(CONFIG).to(device)) if args.warm else load_target(args.target, device)
+    drafter = Drafter(CONFIG).to(device)
+    optimiser = Optimiser(drafter, args.muon, args.adam, ("hc_", "attn_sink"), 1 + g)
     measure = losses
-    if fast:
-        for d in drafters.values():
-            d.attend = torch.compile(d.attend, dynamic=False)
-            for stage in d.stages:
-                stage.ffn.compile(dynamic=False)
+    if not args.eager:
+        compiled(target.layers)
+        drafter.attend = torch.compile(drafter.attend, dynamic=False)
+        for stage in drafter.stages:
+            stage.ffn.compile(dynamic=False)
         measure = torch.compile(losses, dynamic=False)
-    log, step, g = [], 0, CONFIG["dspark_block_size"]
-    start = time.perf_counter()
-    total = args.seconds - (start - began)
-    while (spent := time.perf_counter() - start) < total:
-        if step == 1:  # the first step compiles: the schedule begins after it
-            print(f"compiled, {time.perf_counter() - began:.0f}s", flush=True)
-            start, total = time.perf_counter(), total - spent
-            spent = 0.0
-        share = spent / total
-        text = windows(train, args.batch - args.batch // 2, args.length - 1, generator)
-        pick = torch.randint(0, args.samples, (args.batch // 2,), generator=generator).to(device)
-        tokens = torch.cat([text, own[pick].long()])
-        anchors = torch.randint(1, args.length - g, (args.batch, args.anchors), generator=generator).to(device)
+    tokens = torch.randint(3, 4096, (args.batch, args.length), device=device)
+    anchors = torch.randint(1, args.length - g, (args.batch, args.anchors), device=device)
+
+    def gradients(quantised: bool) -> None:
         with torch.no_grad():
             out = target(tokens, select=True)
             p_logits = target_rows(target, out["hidden"], anchors)
-        at = (anchors[..., None] + 1 + torch.arange(g, device=device)).flatten(1)
-        labels = tokens.gather(1, at).unflatten(1, (-1, g))
-        fake = quantise.fake_fp4 if share >= args.quantise_from else None
-        row = {}
-        for n, d in drafters.items():
-            with torch.autocast(device, dtype=torch.bfloat16):
-                h, confidence = d(out["taps"], tokens, anchors, target.embed, fake)
-                z = d.logits(h, tokens, anchors, target.head, markov=n == "dspark")
-            loss, overlap = measure(z, p_logits, confidence, labels)
-            loss.backward()
-            optimisers[n].step(factor(share))
-            for stage in d.stages:
-                stage.ffn.balance()
-            row[n] = (loss.detach(), overlap)
+            at = (anchors[..., None] + 1 + torch.arange(g, device=device)).flatten(1)
+            labels = tokens.gather(1, at).unflatten(1, (-1, g))
+        with torch.autocast(kind, dtype=torch.bfloat16):
+            fake = quantise.fake_fp4 if quantised else None
+            h, confidence = drafter(out["taps"], tokens, anchors, target.embed, fake)
+            z = drafter.logits(h, tokens, anchors, target.head, markov=markov)
+        loss, overlap = measure(z, p_logits, confidence, labels)
+        optimiser.differentiate(loss)
+        optimiser.report([loss, overlap])
+
+    def update() -> None:
+        optimiser.step()
+        for stage in drafter.stages:
+            stage.ffn.balance()
+
+    phases = {}
+    for phase in (False, True):
+        phases[phase] = pace.recorded(lambda p=phase: gradients(p), graph)
+        print(f"{role} {phase} ready, {time.perf_counter() - began:.0f}s", flush=True)
+    optimiser.flat.zero_()  # with a zero gradient and a zero factor nothing moves, but the balance
+    step_now = pace.recorded(update, graph)
+    optimiser.count.zero_()
+    for stage in drafter.stages:
+        stage.ffn.bias.zero_()
+    print(f"{role} step ready, {time.perf_counter() - began:.0f}s", flush=True)
+    if args.warm:
+        return
+    generator = torch.Generator().manual_seed(3)  # the same batches in both processes
+    name = "heldout" if args.tiny else "train"
+    train = torch.from_numpy(data.load(args.folder / f"{name}.npy.xz").astype("int32")).to(device)
+    while len(files := sorted(args.texts.glob("own_*.npy"))) < 2:
+        if time.perf_counter() - began > args.wait and files:
+            break
+        if time.perf_counter() - began > args.wait + 30:
+            raise SystemExit(f"no own samples in {args.texts}: run own.py first")
+        time.sleep(0.2)
+    pace.meet()
+    files = sorted(args.texts.glob("own_*.npy"))
+    own = torch.from_numpy(np.concatenate([np.load(f) for f in files]).astype("int32")).to(device)
+    print(f"{role} {len(own)} own samples, {time.perf_counter() - began:.0f}s", flush=True)
+    log: list[dict[str, Any]] = []
+    step = 0
+    pace.meet()
+    clock = pace.Clock(args.seconds - 2 - (time.perf_counter() - began))
+    while (share := clock.share()) < 1:
+        text = windows(train, args.batch - half, args.length - 1, generator)
+        pick = torch.randint(0, len(own), (half,), generator=generator).to(device)
+        tokens.copy_(torch.cat([text, own[pick][:, : args.length].long()]))
+        anchors.copy_(torch.randint(1, args.length - g, anchors.shape, generator=generator))
+        phases[share >= args.quantise_from]()
+        optimiser.factor.fill_(factor(share, decay=args.decay))
+        step_now()
         step += 1
-        if step in (1, 2, 10, 50) or step % 100 == 0:
-            line = {
-                "step": step,
-                "seconds": round(time.perf_counter() - start, 1),
-                **{n: [round(float(a), 4), *(round(float(x), 3) for x in b)] for n, (a, b) in row.items()},
-            }
-            log.append(line)
-            print(line, flush=True)
-    frozen = {n: stored(d, args.out / f"{n}.safetensors", device) for n, d in drafters.items()}
-    variants = {"dspark": (frozen["dspark"], True), "bias_off": (frozen["dspark"], False)}
-    variants["no_markov"] = (frozen["no_markov"], False)
-    parts = []
-    size = 2 if args.tiny else 16
-    Hyper.mixing, Hyper.expanding = staticmethod(mixing), staticmethod(expanding)  # other shapes: as they are
-    plain = load_target(args.target, device)
-    for first in range(0, len(tests), size):
-        now = slice(first, first + size)
-        parts.append(rounds(plain, variants, tests[now], heats[now], prompts.shape[1] - 1))
+        if step in (1, 2, 10, 50) or step % 200 == 0:
+            loss, *overlap = optimiser.extra.tolist()
+            row = {"step": step, "seconds": round(time.perf_counter() - clock.began, 1), "loss": round(loss, 4),
+                   "overlap": [round(x, 3) for x in overlap]}  # fmt: skip
+            log.append(row)
+            print(role, row, flush=True)
+            if not loss < 20:
+                raise SystemExit(f"the loss is {loss} at step {step}")
+    frozen = stored(drafter, args.out / f"{role}.safetensors", device)
+    result = {
+        "steps": step, "blocks": step * args.batch * args.anchors, "own_samples": list(own.shape),
+        "schedule_seconds": round(clock.seconds, 1), "log": log,
+    }  # fmt: skip
+    (args.out / f"{role}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print({k: v for k, v in result.items() if k != "log"}, f"{time.perf_counter() - began:.0f}s", flush=True)
+    plain_again()  # other shapes: as they are
+    del phases, step_now
+    variants = {"dspark": (frozen, True), "bias_off": (frozen, False)} if markov else {"no_markov": (frozen, False)}
+    with np.load(args.texts / "tests.npz") as tests:
+        texts = torch.from_numpy(tests["tokens"].astype("int64")).to(device)
+        heats, first = torch.from_numpy(tests["temperature"]).to(device), int(tests["first"])
+    plain, size = load_target(args.target, device), 2 if args.tiny else 16
+    parts = [rounds(plain, variants, texts[i : i + size], heats[i : i + size], first) for i in range(0, len(texts), size)]
     arrays = {n: torch.cat([p[n] for p in parts]).numpy() for n in parts[0]}
-    np.savez_compressed(
-        args.out / "rounds.npz", tokens=tests.cpu().numpy().astype(np.uint16), temperature=heats.cpu().numpy(), **arrays
-    )
-    result = {"steps": step, "blocks": step * args.batch * args.anchors, "own_samples": list(own.shape), "log": log}
-    (args.out / "drafter.json").write_text(json.dumps(result, indent=1))
-    if args.tiny is False:
-        np.save(args.out / "own.npy", own[:64].cpu().numpy().astype(np.uint16))
-    print({k: v for k, v in result.items() if k != "log"}, f"{time.perf_counter() - began:.0f}s in all", flush=True)
+    if markov:
+        arrays |= {"tokens": texts.cpu().numpy().astype(np.uint16), "temperature": heats.cpu().numpy()}
+    np.savez_compressed(args.out / f"rounds_{role}.npz", **arrays)
+    print(f"{role} rounds, {time.perf_counter() - began:.0f}s in all", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""What both training scripts need to go by the clock, on one process or two: processes, CUDA graphs, the schedule.
+
+Two processes take the same decisions at the same step: the first one's clock decides. Environment: RANK and WORLD_SIZE
+as torchrun sets them (none: one process), MASTER_ADDR, MASTER_PORT.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def start(nccl: bool) -> tuple[str, dist.ProcessGroup | None]:
+    """-> this process's device, and the group that gradients are averaged over (None: nothing to average)."""
+    cuda = torch.cuda.is_available()
+    device = f"cuda:{RANK % torch.cuda.device_count()}" if cuda else "cpu"
+    if cuda:
+        torch.cuda.set_device(device)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch._dynamo.config.recompile_limit = 64
+    torch._dynamo.config.suppress_errors = True  # a piece that does not compile runs as it is; the log says so
+    if WORLD == 1:
+        return device, None
+    dist.init_process_group("gloo", timeout=timedelta(seconds=240))
+    return device, (dist.new_group(backend="nccl" if cuda else "gloo") if nccl else None)
+
+
+class Clock:
+    """The share of the time that is spent, the same in every process; 1.0 or more is the end."""
+
+    def __init__(self, seconds: float) -> None:
+        self.began, self.seconds = time.perf_counter(), seconds
+        self.event: torch.cuda.Event | None = None
+
+    def share(self) -> float:
+        """Waits for the step before the last one, so that the host does not run ahead of the device."""
+        if torch.cuda.is_available():
+            if self.event is not None:
+                self.event.synchronize()
+            self.event = torch.cuda.Event()
+            self.event.record()
+        found = torch.tensor([(time.perf_counter() - self.began) / self.seconds], dtype=torch.float64)
+        if WORLD > 1:
+            dist.broadcast(found, 0)
+        return float(found)
+
+
+def meet() -> None:
+    if WORLD > 1:
+        dist.barrier()
+
+
+def recorded(work: Callable[[], None], graph: bool, warm: int = 3) -> Callable[[], None]:
+    """The work as one CUDA graph, after a few plain runs (the first compiles); or just the work."""
+    if not graph:
+        work()
+        return work
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warm):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured, capture_error_mode="thread_local"):
+        work()
+    torch.cuda.synchronize()
+    return captured.replay
