@@ -45,9 +45,9 @@ class Block:
 
 
 def pages() -> list[str]:
-    """README.md and every page of docs/ that is written by hand, relative to the root."""
+    """README.md, CONTRIBUTING.md and every page of docs/, relative to the root."""
     found = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("**/*.md"))]
-    return ["README.md", *(name for name in found if "/." not in name and "/_" not in name)]
+    return ["README.md", "CONTRIBUTING.md", *(name for name in found if "/." not in name and "/_" not in name)]
 
 
 def blocks(page: str) -> Iterator[Block]:
@@ -86,7 +86,11 @@ def not_run() -> str:
     for page in pages():
         for block in blocks(page):
             if block.note == "not run":
-                link = page.removeprefix("docs/") if page.startswith("docs/") else f"../{page}"
+                link = (
+                    page.removeprefix("docs/")
+                    if page.startswith("docs/")
+                    else f"https://github.com/OWNER/sparkwright/blob/main/{page}"
+                )
                 first = next(line for line in block.text.splitlines() if line.strip())
                 lines.append(f"- [{page}]({link}), `{first.split('  ')[0]}`: {block.value}\n")
     return f"{len(lines)} blocks:\n\n" + "".join(lines)
