@@ -144,8 +144,10 @@ def generate(
         emit(stops.keep((anchor,)))
     counter.prefill_seconds, counter.prefill_transfers = time.perf_counter() - clock, host.transfers
 
-    # Without a drafter the next row is known to be the token that is being drawn: its forward begins before the token
-    # is read, so that the host builds graphs while the device computes. `ahead` is that forward, in `transaction`.
+    # Where this round drafts nothing and the next is sure to draft nothing either (there will be no room for drafts, or
+    # the scheduler `rests`), the next row is the token that is being drawn: its forward begins before the token is
+    # read, so that the host builds graphs while the device computes. `ahead` is that forward, in `transaction`.
+    resting = False
     ahead: Forward | None = None
     transaction: Any = None
     position = len(prompt)
@@ -162,7 +164,8 @@ def generate(
         # How many drafts could be verified, how many the scheduler wants, and what the drafter gives.
         room = stops.remaining if drafter.facts.context is None else drafter.facts.context - position
         limit = max(0, min(drafter.facts.block, stops.remaining - 1, room - 1, WIDEST_VERIFY - 1))
-        planned = scheduler.plan(scheduler_state, limit) if limit else 0
+        planned = scheduler.plan(scheduler_state, limit) if limit and not resting else 0
+        resting = not planned and (not limit or scheduler.rests(scheduler_state))
         draft = None
         if planned:
             draft = drafter.draft(drafter_state, anchor, planned, keys.array(parts.noise, planned))
@@ -199,7 +202,7 @@ def generate(
                 forward = target.forward(block, state, "all")
             assert forward.logits is not None
             context = sampler.rows(sampler_state, drafts)
-            meanwhile = next_row if drafter.facts.block == 0 and stops.remaining > 1 else None
+            meanwhile = next_row if resting and stops.remaining > 1 else None
             verdict, repeated = _decide(parts, forward.logits, context, draft, keys, host, meanwhile)
             accepted, token, flags, *tokens = verdict
             verified_at = time.perf_counter()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Provider,
         Resources,
         RoundReport,
+        Settle,
         TargetState,
         Text,
         Verdict,
@@ -102,6 +103,15 @@ def sparkwright_target_text() -> Text:  # type: ignore[empty-body]
     """Exactly one. Asked once, after the target is built: its tokenizer."""
 
 
+@hookspec(firstresult=True)
+def sparkwright_target_reference(tokens: Sequence[int], settle: Settle) -> Any:
+    """At most one; without it, audits can compare the target only with itself. Never called by an engine.
+
+    The model by its definition: NumPy float64 logits [n, V] of every position of a text, from the checkpoint's numbers
+    and apart from `forward`: no common code, no caches, no chunks. It may be slow. Every choice is shown to `settle`.
+    """
+
+
 # ==============================================================================================================
 # A request
 # ==============================================================================================================
@@ -156,6 +166,13 @@ def sparkwright_scheduler_start() -> Any:
 @hookspec(firstresult=True)
 def sparkwright_scheduler_plan(state: Any, limit: int) -> int:  # type: ignore[empty-body]
     """Exactly one. Before drafting: how many drafts to ask for, 0..limit (0: a plain decode). By past rounds only."""
+
+
+@hookspec(firstresult=True)
+def sparkwright_scheduler_rests(state: Any) -> bool:  # type: ignore[empty-body]
+    """At most one; without it, False. Asked in every round planned without drafts: whether the next one is given away
+    too, whatever becomes of this one. True means no drafts then and no call of `plan` (but of `rests` and `learn`), and
+    that its forward begins before this round's token is read. By past rounds only."""
 
 
 @hookspec(firstresult=True)

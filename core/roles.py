@@ -88,6 +88,11 @@ class _Role:
             )
         return guarded(caller, self.kind, self.name, hook)
 
+    def _bind_optional(self, method: str) -> Callable[..., Any] | None:
+        """As `_bind`, for a hook that a plugin may leave out."""
+        caller: pluggy.HookCaller = getattr(self._manager.hook, f"sparkwright_{self.kind}_{method}")
+        return self._bind(method) if caller.get_hookimpls() else None
+
 
 _PROPOSALS: dict[str, type] = {"dense": Dense, "sparse": Sparse, "point": PointMass}
 
@@ -102,6 +107,7 @@ class Target(_Role):
         self.facts = facts
         self._forward = self._bind("forward")
         self._new_state = self._bind("new_state")
+        self.reference = self._bind_optional("reference")
         self.resources: Resources = self._bind("resources")()
         self.text: Text = self._bind("text")()
         if self.resources is None or self.text is None:
@@ -185,6 +191,7 @@ class Scheduler(_Role):
         self._start, self._plan, self._learn = (self._bind(m) for m in ("start", "plan", "learn"))
         self._choose = self._bind("choose") if facts.anticipates else None
         self._more = self._bind("more") if facts.confidences and not facts.anticipates else None
+        self._rests = self._bind_optional("rests")
 
     def start(self) -> Any:
         return self._start()
@@ -194,6 +201,10 @@ class Scheduler(_Role):
         if not isinstance(plan, int) or not 0 <= plan <= limit:
             raise PluginError(f"scheduler plugin '{self.name}' planned {plan!r} drafts, expected 0..{limit}")
         return plan
+
+    def rests(self, state: Any) -> bool:
+        """Whether the round after this one, which was planned without drafts, is sure to have none either."""
+        return self._rests is not None and bool(self._rests(state=state))
 
     def submit(self, state: Any, confidences: Sequence[float]) -> int:
         """How many drafts are submitted: replayed one by one, so that a decision never sees a later confidence."""

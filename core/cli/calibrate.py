@@ -47,7 +47,13 @@ class _Rounds:
 @config_options
 @click.option("--context", type=click.IntRange(1), default=256, show_default=True, metavar="N",
               help="Tokens before the rows that are timed.")  # fmt: skip
-@click.option("--repeats", type=click.IntRange(1), default=9, show_default=True, help="Medians of so many are kept.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=9,
+    show_default=True,
+    help="Each time is the lower quartile of so many.",
+)
 @click.option("--prompts", default="code,prose,chat", show_default=True, metavar="SET|FILE",
               help="What confidences are fitted on: sets of `compare`, or a file.")  # fmt: skip
 @click.option("--tokens", type=click.IntRange(1), default=128, show_default=True, help="Of each text for the fit.")
@@ -146,6 +152,8 @@ def _fit(config: Config, store: Any, prompts: str, tokens: int, block: int, line
 
 def _show(curves: CostCurves, fitted: dict[str, Any]) -> None:
     """The table, with each cost as a bar: the plot."""
+    from sparkwright.core.calibrate import LEAST_REACHED
+
     costs = [("plain decode", curves.plain)]
     costs += [(f"verify of {rows} rows", seconds) for rows, seconds in enumerate(curves.verify, start=1)]
     costs += [("block of drafts", curves.draft)] if curves.draft else []
@@ -158,8 +166,17 @@ def _show(curves: CostCurves, fitted: dict[str, Any]) -> None:
     if not fitted["fitted"]:
         stdout.print(Text(f"confidences not fitted: {fitted['why']}"), soft_wrap=True)
         return
-    table = Table("position", "temperature", "error before", "after", box=None, padding=(0, 2, 0, 0))
-    for k, row in enumerate(zip(fitted["temperatures"], fitted["before"], fitted["after"], strict=True), start=1):
-        table.add_row(str(k), *(f"{number:.3f}" for number in row))
+    table = Table("position", "rounds", "temperature", "error before", "after", box=None, padding=(0, 2, 0, 0))
+    rows = zip(*(fitted[name] for name in ("reached", "temperatures", "before", "after")), strict=True)
+    for k, (reached, *numbers) in enumerate(rows, start=1):
+        table.add_row(str(k), str(reached), *(f"{number:.3f}" for number in numbers))
     stdout.print(table)
-    stdout.print(f"fitted on {fitted['rounds']} rounds with whole blocks")
+    stdout.print(
+        f"fitted on {fitted['rounds']} rounds with whole blocks; rounds: those that accepted all drafts before"
+    )
+    if few := [str(k) for k, enough in enumerate(fitted["enough"], start=1) if not enough]:
+        which = f"position {few[0]}" if len(few) == 1 else f"positions {', '.join(few)}"
+        stdout.print(
+            f"too few rounds reached {which} (fewer than {LEAST_REACHED}): left at 1; more --prompts or --tokens help",
+            soft_wrap=True,
+        )

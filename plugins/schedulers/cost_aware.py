@@ -133,9 +133,14 @@ class CostAware:
         state.survival = 1.0
         return depth
 
+    @hookimpl
+    def sparkwright_scheduler_rests(self, state: RequestState) -> bool:
+        # Nothing is learned from plain rounds, so nothing is lost by deciding on the whole gap beforehand.
+        return self.costs.hopeless() or (state.parked and state.waited + 1 < state.gap)
+
     def _probe_due(self, state: RequestState, loss: float) -> bool:
         """Whether the time has come, when a probe is expected to lose `loss` plain decodes."""
-        loss = max(loss, 0.02)
+        loss = max(loss, 0.02) + self.costs.resume
         shortest, longest = max(2.0, _FIRST_GAP * loss), min(_LONGEST_GAP, loss / self.options.probe_share)
         state.gap = min(max(state.gap, shortest), max(longest, shortest))
         return state.waited >= state.gap

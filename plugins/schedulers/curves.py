@@ -24,9 +24,14 @@ FREE_DRAFT = 0.02
 
 @attrs.frozen
 class Costs:
-    """drafted[d]: a round that drafts a block and submits d of it, over a plain decode; a plain decode is 1."""
+    """drafted[d]: a round that drafts a block and submits d of it, over a plain decode; a plain decode is 1.
+
+    resume: what the first plain decode after such a round costs more than one in a row of them, in which each begins
+    while the token before it is still being drawn.
+    """
 
     drafted: tuple[float, ...]
+    resume: float = 0.0
 
     @property
     def depth(self) -> int:
@@ -59,4 +64,5 @@ def costs(curves: CostCurves) -> Costs:
                 "seconds; measure again with `sparkwright calibrate`"
             )
     rows = curves.verify[:WIDEST_VERIFY]
-    return Costs(tuple((curves.draft + max(verify, curves.plain)) / curves.plain for verify in rows))
+    drafted = tuple((curves.draft + max(verify, curves.plain)) / curves.plain for verify in rows)
+    return Costs(drafted, resume=max(0.0, rows[0] / curves.plain - 1.0))

@@ -30,6 +30,10 @@ class Fixed:
         return limit if self.options.depth is None else min(self.options.depth, limit)
 
     @hookimpl
+    def sparkwright_scheduler_rests(self, state: str) -> bool:
+        return self.options.depth == 0
+
+    @hookimpl
     def sparkwright_scheduler_more(self, state: str, depth: int, confidence: float) -> bool:
         return True
 

@@ -331,6 +331,115 @@ def test_a_scheduler_that_submits_nothing_gets_plain_decoding() -> None:
     assert result.stats.tau is None
 
 
+@attrs.define(eq=False)
+class Resting(Limits):
+    """Two rounds with drafts, then a plain one and `gap` that are given away, and so on; its plans are kept."""
+
+    gap: int = 3
+    rounds: int = 0
+    plans: list[tuple[int, int]] = attrs.field(factory=list)
+
+    @property
+    def phase(self) -> int:
+        return self.rounds % (3 + self.gap)
+
+    @hookimpl
+    def sparkwright_scheduler_start(self) -> int:
+        self.rounds = 0
+        return 0
+
+    @hookimpl
+    def sparkwright_scheduler_plan(self, limit: int) -> int:
+        planned = 0 if self.phase >= 2 else limit
+        self.plans.append((self.rounds, planned))
+        return planned
+
+    @hookimpl
+    def sparkwright_scheduler_rests(self) -> bool:
+        return 2 <= self.phase < 2 + self.gap
+
+    @hookimpl
+    def sparkwright_scheduler_learn(self, report: RoundReport) -> None:
+        assert not (report.planned and self.phase >= 2)
+        self.rounds += 1
+
+
+@pytest.mark.parametrize("base", [GREEDY, SAMPLED], ids=["greedy", "coupled at T=1"])
+def test_rounds_that_were_given_away_are_plain_decoding_and_everybody_learns_them(base: dict[str, Any]) -> None:
+    target, targets = watched(toys.markov_target(table()))
+    drafter, drafters = watched(toys.table_drafter(near(table()), proposal="point", block=7))
+    settings = {"drafter": {"use": "table"}, "scheduler": {"use": "toy"}, "observers": {"use": ["rounds"]}}
+    with toy_engine({}, base=base) as plain:
+        expected = {p: plain.complete(p, seed=5, max_tokens=40).tokens for p in PROMPTS}
+    for gap in (0, 1, 3):
+        for prompt, tokens in expected.items():
+            scheduling, (observer, seen) = Resting(gap=gap), rounds_observer()
+            with toy_engine(settings, target, drafter, scheduler(scheduling), observer, base=base) as engine:
+                result = engine.complete(prompt, seed=5, max_tokens=40)
+            assert result.tokens == tokens
+            processed = [*letters(prompt), *tokens[:-1]]
+            assert targets[-1].states[-1].tokens == drafters[-1].states[-1] == processed
+            assert not targets[-1].states[-1].open
+            assert [trace.position for trace in seen] == [
+                len(processed) - sum(len(t.tokens) for t in seen[i:]) for i in range(len(seen))
+            ]
+            assert {trace.transfers for trace in seen} == {1}
+            assert result.stats.accepted > 0
+            # Asked for a plan only in rounds that it did not give away, while there was room for drafts.
+            given = {r for r in range(len(seen)) if r % (3 + gap) > 2}
+            assert not given & {r for r, _ in scheduling.plans}
+            assert {r for r, _ in scheduling.plans} | given | {len(seen) - 1} == set(range(len(seen)))
+
+
+def test_the_forward_of_a_round_that_was_given_away_begins_before_the_token_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[str] = []
+    read = Host.read
+
+    def spy(self: Host, array: mx.array) -> list[Any]:
+        events.append("read")
+        return read(self, array)
+
+    monkeypatch.setattr(Host, "read", spy)
+
+    class Watching(toys.MarkovTarget):
+        @hookimpl
+        def sparkwright_target_forward(self, tokens: mx.array, state: toys.ToyState, logits: Any) -> Any:
+            events.append(f"forward {tokens.shape[0]}")
+            return super().sparkwright_target_forward(tokens, state, logits)
+
+    target, _ = watched(toys.markov_target(table()), lambda made: Watching(made.table, made.taps))
+    settings = {"drafter": {"use": "random"}, "scheduler": {"use": "toy"}}
+    with toy_engine(settings, target, scheduler(Resting(gap=2))) as engine:
+        engine.complete("abc", max_tokens=200)
+    rounds = " ".join(events[2:]).split("forward 8 read forward 8 read ")[1]
+    assert rounds == "forward 1 forward 1 read forward 1 read read "
+    events.clear()
+    with toy_engine({}, target) as plain:
+        plain.complete("abc", max_tokens=4)
+    # Without a drafter in every round but the last, behind which nothing comes.
+    assert " ".join(events) == "forward 3 read forward 1 forward 1 read forward 1 read read"
+
+
+@pytest.mark.parametrize("gap", [1, 1000])
+def test_what_a_resting_round_began_ahead_is_taken_back_where_a_text_ends(gap: int) -> None:
+    target, built = watched(toys.markov_target(table(), eos=(3,)))
+    settings = {"drafter": {"use": "random"}, "scheduler": {"use": "toy"}}
+    with toy_engine({}, target) as plain, toy_engine(settings, target, scheduler(Resting(gap=gap))) as engine:
+        ends = set()
+        cut: list[dict[str, Any]] = [{"max_tokens": n, "ignore_eos": True} for n in range(1, 12)]
+        cut += [{"max_tokens": 40}, {"max_tokens": 40, "stop": ["h"], "ignore_eos": True}]
+        for how in cut:
+            result, expected = (one.complete("abc", **how) for one in (engine, plain))
+            assert (result.tokens, result.finish) == (expected.tokens, expected.finish)
+            ends.add(result.finish)
+            for made in built:
+                assert made.states[-1].tokens == [*letters("abc"), *result.tokens[:-1]]
+    assert ends == {"eos", "stop", "max_tokens"}
+    assert not any(state.open for made in built for state in made.states)
+
+
 # ------------------------------------------------------------------------------------------------- repeats in full
 
 

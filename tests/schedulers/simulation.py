@@ -119,10 +119,11 @@ def scheduler(curves: CostCurves | None, claims: str, **options: Any) -> cost_aw
 def rounds(plugin: Any, profile: str, text: Text, claims: str, tokens: int) -> Iterator[tuple[int, int, RoundReport]]:
     """(anchor before, tokens emitted, report) of each round of one request of `tokens` tokens."""
     state = plugin.sparkwright_scheduler_start()
-    anchor = 0
+    anchor, rests = 0, False
     while anchor < tokens:
         limit = min(BLOCK, tokens - anchor - 1)
-        planned = plugin.sparkwright_scheduler_plan(state, limit) if limit else 0
+        planned = plugin.sparkwright_scheduler_plan(state, limit) if limit and not rests else 0
+        rests = not planned and (not limit or plugin.sparkwright_scheduler_rests(state))
         seen = tuple(text.claim[anchor + 1 : anchor + 1 + planned]) if claims != "none" else ()
         kept = planned
         for depth, confidence in enumerate(seen, 1):

@@ -12,7 +12,7 @@ from tests.schedulers.simulation import BLOCK, CURVES, PROFILES, Text, rounds, s
 
 from sparkwright.core.contracts import CostCurves, DrafterFacts, RoundReport, Site
 from sparkwright.core.errors import AssemblyError
-from sparkwright.plugins.schedulers import cost_aware, curves
+from sparkwright.plugins.schedulers import cost_aware, curves, fixed
 from sparkwright.plugins.schedulers.evidence import Acceptance, Rate, Reliability
 
 # The whole table is docs/benchmarks/scheduler_simulation.md; these are its hard corners.
@@ -237,3 +237,37 @@ def test_a_depth_that_is_cheaper_than_a_shallower_one_is_chosen() -> None:
     seen = [report for _, _, report in rounds(scheduler(tiled, "none"), "constant 0.2", text, "none", 400)]
     depths = [report.submitted for report in seen[50:]]
     assert depths.count(3) > 0.8 * len(depths) and 2 not in depths
+
+
+def test_a_gap_between_probes_is_given_away_as_a_whole() -> None:
+    """`rests` says beforehand what `plan` then would have said, so that plain decoding need not wait for its tokens."""
+    plugin = scheduler(CURVES["flash-bytes"], "none")
+    state = plugin.sparkwright_scheduler_start()
+    plans, rests = [], [False]
+    for _ in range(800):
+        planned = plugin.sparkwright_scheduler_plan(state, BLOCK)
+        assert not (planned and rests[-1])
+        plans.append(planned)
+        rests.append(not planned and plugin.sparkwright_scheduler_rests(state))
+        plugin.sparkwright_scheduler_learn(state, RoundReport(planned, planned, planned, 0, (), False))
+    assert 5 < sum(plan > 0 for plan in plans) < 60
+    # Every plain round that a plain one follows knew that it would.
+    assert rests[1:-1] == [not a and not b for a, b in pairwise(plans)]
+
+
+def test_a_hopeless_curve_and_a_depth_of_none_rest_for_ever() -> None:
+    dear = CostCurves(plain=1.0, verify=tuple(float(n) for n in range(1, 9)), draft=0.1)
+    plugin = scheduler(dear, "none")
+    state = plugin.sparkwright_scheduler_start()
+    assert plugin.sparkwright_scheduler_plan(state, BLOCK) == 0 and plugin.sparkwright_scheduler_rests(state)
+    (provider,) = fixed.sparkwright_register_schedulers()
+    for depth, rests in ((0, True), (2, False), (None, False)):
+        built: Any = provider.build(provider.options(depth=depth), Site())
+        assert built.sparkwright_scheduler_rests(state=built.sparkwright_scheduler_start()) is rests
+
+
+def test_plain_decodes_that_begin_early_are_what_drafting_is_compared_with() -> None:
+    """The first decode after a probe waits as a verify of one row does, and the probe pays for that too."""
+    costs = curves.costs(CostCurves(plain=0.9, verify=(1.0,) * 8, draft=0.0))
+    assert costs.drafted == pytest.approx((1 / 0.9,) * 8) and costs.resume == pytest.approx(1 / 0.9 - 1)
+    assert curves.costs(CURVES["flat"]).resume == 0.0
