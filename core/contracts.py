@@ -310,6 +310,13 @@ class OpSpec:
     choices: str = ""
 
 
+Settle: TypeAlias = Callable[[str, int, str, Any, Any], Any]
+"""What a target's reference shows its choices to: settle(op, call, what, index, scores) -> index to go on with.
+
+op, what: as in OpSpec.choices; call: which call of that op in a forward, in whose order they come. index [n, k]: NumPy,
+what each position takes, -1 for none; scores [n, m]: what decided, index being the largest, or None. The answer is the
+same index, or the target's own one where the two are nearly tied."""
+
 Op: TypeAlias = Callable[..., Any]
 
 

@@ -9,28 +9,31 @@ that something turns, and the whole text is prefilled in chunks. A difference is
 - *rounding* otherwise. What rounding does is measured: the text is decoded again with noise of a few units of their
   dtype on the results of all ops.
 
-An error that every width makes alike is no inconsistency: what an op means is the business of tests against an oracle.
+What every width makes wrong alike shows in none of this. A target may offer a *reference*, its definition computed
+apart from it in float64: then decoding is held against that too, choices and logits (`reference`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
 
 from sparkwright.core.assembly import assemble
+from sparkwright.core.audit.findings import ConsistencyResult, Finding, Kind, Width
 from sparkwright.core.audit.identity import usual_rounding, without_drafter
+from sparkwright.core.audit.reference import Follower, length_for
 from sparkwright.core.audit.watch import Key, Row, Watch, calls_of, differences, shift
 from sparkwright.core.config import Config
-from sparkwright.core.contracts import WIDEST_VERIFY, Promise
+from sparkwright.core.contracts import WIDEST_VERIFY, Settle
 from sparkwright.core.engine import Parts
-from sparkwright.core.errors import RequestError
+from sparkwright.core.errors import PluginError, RequestError
 
-Verdict: TypeAlias = Literal["equal", "rounding", "numeric", "structural"]
 Tell: TypeAlias = Callable[[str, int, int], None]
+Reference: TypeAlias = Callable[[list[int], Settle], Any]
 
 CHUNKS = (16, 64)
 """Rows of prompt chunks that are tried beside blocks."""
@@ -46,111 +49,17 @@ LONGEST = 2200
 """Tokens that are run unless more are asked for: past DeepSeek-V4 Flash's last turn, its indexer's 512 rows."""
 
 
-@attrs.frozen
-class Finding:
-    """One row that differs from its decode. op, call: the first choice that parts (op "" for logits alone, as in a
-    numeric finding); decoded and other: what it took there. size: difference of the logits, largest in the row."""
-
-    kind: Literal["structural", "numeric"]
-    mode: str
-    rows: int
-    first: int
-    position: int
-    size: float
-    op: str = ""
-    call: int = 0
-    what: str = ""
-    decoded: tuple[int, ...] = ()
-    other: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        where = f"position {self.position}, row {self.position - self.first} of {self.rows} in a {self.mode}"
-        if not self.op:
-            return f"{where}: logits differ by {self.size:.3g}, more than rounding, though the same rows were read"
-        lost, gained = sorted({*self.decoded} - {*self.other}), sorted({*self.other} - {*self.decoded})
-        return (
-            f"{where}: {self.op}, call {self.call} took other {self.what} than decoding: without {_some(lost)}, with "
-            f"{_some(gained)}; logits differ by {self.size:.3g}"
-        )
-
-
-def _some(numbers: list[int]) -> str:
-    more = ", ..." if len(numbers) > 6 else ""
-    return f"{', '.join(map(str, numbers[:6]))}{more}" if numbers else "none"
-
-
-@attrs.define
-class Width:
-    """All forwards of one mode and width. largest: difference of logits from decoding, at `position`. ties: rows whose
-    choices differ by a near tie."""
-
-    mode: str
-    rows: int
-    forwards: int = 0
-    compared: int = 0
-    largest: float = 0.0
-    position: int = -1
-    ties: int = 0
-    structural: int = 0
-    numeric: int = 0
-
-
-@attrs.frozen
-class ConsistencyResult:
-    """rounding: largest difference that rounding explains. scale: the largest logit. choices: ops whose choices were
-    compared, none for a target that has no such ops: then only logits were. uncompared: forwards that the target cuts
-    into pieces, whose choices cannot be told apart. turns: positions that blocks went around."""
-
-    promise: Promise
-    config_sha256: str
-    row_exact: bool
-    tokens: int
-    turns: tuple[int, ...]
-    widths: tuple[Width, ...]
-    scale: float
-    rounding: float
-    choices: tuple[str, ...]
-    uncompared: int
-    findings: tuple[Finding, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        if any(w.structural for w in self.widths):
-            return "structural"
-        if any(w.numeric for w in self.widths):
-            return "numeric"
-        return "rounding" if any(w.largest > 0 for w in self.widths) else "equal"
-
-    @property
-    def passed(self) -> bool:
-        """Rounding is no fault, unless rows were promised to be equal bit for bit."""
-        return self.verdict == "equal" or (self.verdict == "rounding" and not self.row_exact)
-
-    @property
-    def meaning(self) -> str:
-        only = "" if self.choices else " Its ops say nothing about what they choose, so only logits were compared."
-        if self.passed:
-            return (
-                f"On these {self.tokens} tokens decode, verify and prefill are one function"
-                f"{' up to rounding' if self.verdict == 'rounding' else ''}; it says nothing about longer contexts, "
-                f"nor whether that function is the model's.{only}"
-            )
-        if self.verdict == "structural":
-            return f"A row attends to other rows or experts in a block than alone: {self.findings[0]}."
-        if self.verdict == "numeric":
-            return f"A row's result depends on its block by more than rounding: {self.findings[0]}.{only}"
-        return "engine.row_exact promises equal bits, and rows of a block differ from decoded ones by rounding."
-
-    def to_dict(self) -> dict[str, Any]:
-        data = attrs.asdict(self)
-        return data | {"verdict": self.verdict, "passed": self.passed, "meaning": self.meaning}
-
-
 def audit_consistency(
-    config: Config, text: str | Sequence[int], *, limit: int | None = None, progress: Tell | None = None
+    config: Config,
+    text: str | Sequence[int],
+    *,
+    limit: int | None = None,
+    reference: int | None = None,
+    progress: Tell | None = None,
 ) -> ConsistencyResult:
     """Audit the configured target over a text, or token ids. limit: no more than its first tokens; None goes past every
-    turn of the target, but no further than LONGEST."""
+    turn of the target, but no further than LONGEST. reference: how many of them are held against the target's
+    reference, where it offers one; None for all, unless the model is so large that this takes hours, 0 for none."""
     watch = Watch()
     with assemble(without_drafter(config), progress=progress, wrap_op=watch.wrap) as engine:
         tokens = engine.target.encode(text) if isinstance(text, str) else list(text)
@@ -159,15 +68,21 @@ def audit_consistency(
 
         def work(parts: Parts) -> ConsistencyResult:
             facts = parts.target.facts
+            count, why_none = length_for(parts.target, reference, len(tokens))
             result = compare_widths(
                 parts.target, watch, tokens, turns=facts.turns, prefill=(PREFILL, config.engine.prefill_chunk),
                 row_exact=config.engine.row_exact, progress=progress,
-                unit=usual_rounding(parts.target),
+                unit=usual_rounding(parts.target), reference=_definition_of(parts.target), held=count,
             )  # fmt: skip
-            return attrs.evolve(result, promise=parts.promise, config_sha256=parts.config_sha256)
+            return attrs.evolve(result, promise=parts.promise, config_sha256=parts.config_sha256, no_reference=why_none)
 
         result: ConsistencyResult = engine.run(work)
         return result
+
+
+def _definition_of(target: Any) -> Reference | None:
+    call = target.reference
+    return None if call is None else lambda tokens, settle: call(tokens=tokens, settle=settle)
 
 
 def compare_widths(
@@ -180,17 +95,18 @@ def compare_widths(
     row_exact: bool = False,
     unit: float = 0.0,
     progress: Tell | None = None,
+    reference: Reference | None = None,
+    held: int = 0,
 ) -> ConsistencyResult:
     """The audit itself, on anything with a target's `new_state` and `forward`, whose ops go through `watch.wrap`.
 
     turns: positions to go around, powers of two for none. unit: rounding of the logits relative to the largest one, for
-    a target without ops that noise could be put on.
+    a target without ops that noise could be put on. reference: the model's definition, `held`: for how many tokens.
     """
     if len(tokens) < 2 * WIDEST_VERIFY:
         raise RequestError(f"the text has {len(tokens)} tokens; at least {2 * WIDEST_VERIFY} are needed")
-    return _Comparison(target, watch, list(tokens), turns, progress or (lambda what, done, total: None)).run(
-        prefill, row_exact, unit
-    )
+    work = _Comparison(target, watch, list(tokens), turns, progress or (lambda what, done, total: None))
+    return work.run(prefill, row_exact, unit, reference if held else None, held)
 
 
 class _Comparison:
@@ -201,7 +117,7 @@ class _Comparison:
         self.turns = tuple(around)
         self.trials = self._trials()
         self.widths: dict[tuple[str, int], Width] = {}
-        self.findings: list[Finding] = []
+        self.findings: dict[Kind, list[Finding]] = {"structural": [], "numeric": [], "reference": []}
         self.calls: dict[str, int] = {}
         self.decoded: list[Row] = []
         self.shifts: dict[Key, float] = {}
@@ -221,19 +137,24 @@ class _Comparison:
             trials.setdefault(at, set()).update(range(2, WIDEST_VERIFY + 1))
         return {at: sorted(count for count in counts if at + count <= end) for at, counts in trials.items()}
 
-    def run(self, prefill: Sequence[int], row_exact: bool, unit: float) -> ConsistencyResult:
+    def run(
+        self, prefill: Sequence[int], row_exact: bool, unit: float, reference: Reference | None, held: int
+    ) -> ConsistencyResult:
         self.logits = self._decode(len(self.tokens), "decode")
         scale = float(np.abs(self.logits).max())
         if not math.isfinite(scale):
             raise RequestError("the target's logits are not finite; there is nothing to compare")
         rounding = max(16 * 2.0**-23 * scale, self._noise() if self.watch.wrapped else unit * scale)
         self.bound = rounding
+        if reference is not None:
+            self._against(reference, held)
         self._blocks()
         for chunk in dict.fromkeys(prefill):
             self._prefill(chunk)
         return ConsistencyResult(
             "identity", "", row_exact, len(self.tokens), self.turns, tuple(self.widths.values()), scale, rounding,
-            tuple(sorted(self.watch.watched)), self.uncompared, tuple(self.findings[:SHOWN]),
+            tuple(sorted(self.watch.watched)), self.uncompared,
+            tuple(finding for kind in self.findings.values() for finding in kind), held if reference else 0,
         )  # fmt: skip
 
     # ----------------------------------------------------------------------------------------------- forwards
@@ -308,6 +229,35 @@ class _Comparison:
             loose = self._compare(("prefill", chunk), at, logits, rows, loose)
             self.tell("prefill", at + len(logits), len(self.tokens))
 
+    def _against(self, reference: Reference, count: int) -> None:
+        """Holds decoding against the model's definition."""
+        self.tell("reference", 0, count)
+        follower = Follower(self.decoded[:count], self.shifts, self.watch.watched)
+        logits = np.asarray(reference(self.tokens[:count], follower.settle), dtype=np.float64)
+        mine = self.logits[:count]
+        if logits.shape != mine.shape:
+            raise PluginError(
+                f"the target's reference gave logits of shape {logits.shape} for {count} tokens, expected {mine.shape}"
+            )
+        width = self.widths.setdefault(("reference", count), Width("reference", count, 1, count))
+        width.ties = len(follower.ties)
+        sizes = np.abs(logits - mine).max(axis=1)
+        for position, size in enumerate(map(float, np.where(np.isnan(sizes), np.inf, sizes))):
+            if size > width.largest:
+                width.largest, width.position = size, position
+            found = Finding("reference", "reference", count, 0, position, size)
+            if parted := follower.parted.get(position):
+                name, call, what = parted.key
+                width.structural += 1
+                self._keep(attrs.evolve(
+                    found, op=name, call=call, what=what, decoded=tuple(map(int, parted.target)),
+                    other=tuple(map(int, parted.reference)),
+                ))  # fmt: skip
+            elif size > self.bound:
+                width.numeric += 1
+                self._keep(found)
+        self.tell("reference", count, count)
+
     # ---------------------------------------------------------------------------------------------- comparing
 
     def _compare(
@@ -351,7 +301,7 @@ class _Comparison:
         return loose
 
     def _keep(self, finding: Finding) -> None:
-        """Structural ones first: they name a cause."""
-        if len(self.findings) < 50 * SHOWN:
-            self.findings.append(finding)
-            self.findings.sort(key=lambda f: f.kind != "structural")
+        """The first ones of each kind; structural ones come first, since they name a cause."""
+        kept = self.findings[finding.kind]
+        if len(kept) < SHOWN:
+            kept.append(finding)

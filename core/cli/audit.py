@@ -169,15 +169,19 @@ def identity(
 @text_option
 @click.option("--tokens", type=click.IntRange(16), metavar="N",
               help="Tokens of the text. Default: past every turn of the target, at most 2200.")  # fmt: skip
+@click.option("--reference", type=click.IntRange(0), metavar="N",
+              help="Tokens held against the target's float64 reference, if it offers one. Default: all, none for weights "
+              "over 4 GB (they take hours); 0 for none.")  # fmt: skip
 @common
 @click.pass_context
 def consistency(
     ctx: click.Context, config_file: Path | None, sets: tuple[str, ...], model: str | None, as_json: bool,
-    text: Path | None, tokens: int | None,
+    text: Path | None, tokens: int | None, reference: int | None,
 ) -> None:  # fmt: skip
-    """Are decode, verify and prefill one function? Logits of a text, in blocks of every width.
+    """Are decode, verify and prefill one function, and the model's? Logits of a text, in blocks of every width.
 
-    Rows that attend to other positions or go to other experts are told apart from rounding.
+    Rows that attend to other positions or go to other experts are told apart from rounding. Where the target offers a
+    reference (its definition in float64, computed apart from it), decoding is held against that too.
     """
     from sparkwright.core.assembly import promise_of
     from sparkwright.core.audit.consistency import audit_consistency
@@ -187,7 +191,7 @@ def consistency(
     content = text_from(text)
     promise = promise_of(config)
     with ProgressLine(not as_json) as line:
-        result = audit_consistency(config, content, limit=tokens, progress=line.update)
+        result = audit_consistency(config, content, limit=tokens, reference=reference, progress=line.update)
     rows = [
         (w.mode, w.rows, w.forwards, w.compared, w.largest, w.position if w.largest else "-", w.ties, w.structural,
          w.numeric)

@@ -173,18 +173,51 @@ def _spread(scale: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uin
 
 def _whole(stored: Stored) -> mx.array:
     """The matrix, or the bank, in float32, decoded one expert at a time."""
+    parameter = stored.parameter
+    if parameter.kind != "bank":
+        return mx.array(_decoded_one(stored))
+    out = np.empty(parameter.shape, np.float32)
+    stacked = {suffix: _numpy(tensors[0]) for suffix, tensors in stored.parts.items()} if stored.stacked else None
+    for e, place in enumerate(out):
+        place[...] = _decoded_one(stored, e, stacked)
+    return mx.array(out)
+
+
+def _decoded_one(
+    stored: Stored, expert: int = 0, stacked: Mapping[str, NDArray[Any]] | None = None
+) -> NDArray[np.float32]:
+    """The matrix, or one expert's of a bank (`stacked`: its parts, if they have been read), in float32."""
     parameter, form = stored.parameter, stored.form
     assert form is not None
     dtypes = {suffix: tensors[0].dtype for suffix, tensors in stored.parts.items()}
-    if parameter.kind != "bank":
-        parts = {suffix: _numpy(tensors[0]) for suffix, tensors in stored.parts.items()}
-        return mx.array(decoded(form, parts, dtypes).reshape(parameter.shape))
-    stacked = {suffix: _numpy(tensors[0]) for suffix, tensors in stored.parts.items()} if stored.stacked else {}
-    out = np.empty(parameter.shape, np.float32)
-    for e, place in enumerate(out):
-        parts = {s: stacked[s][e] if stacked else _numpy(tensors[e]) for s, tensors in stored.parts.items()}
-        place[...] = decoded(form, parts, dtypes)
-    return mx.array(out)
+    if stored.stacked:
+        stacked = stacked or {suffix: _numpy(tensors[0]) for suffix, tensors in stored.parts.items()}
+        parts = {suffix: array[expert] for suffix, array in stacked.items()}
+    else:
+        parts = {suffix: _numpy(tensors[expert]) for suffix, tensors in stored.parts.items()}
+    return decoded(form, parts, dtypes).reshape(parameter.matrix if parameter.kind == "bank" else parameter.shape)
+
+
+class Numbers:
+    """A checkpoint's tensors as numbers, float64 (ids: integers), by official name; an expert by its number.
+
+    Read and decoded when they are asked for, and not kept: what the definition runs on, whatever the model made of it.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+
+    def __getitem__(self, name: str, /) -> NDArray[Any]:
+        stem = name.removesuffix(".weight")
+        module, _, which = stem.rpartition(".")
+        bank, _, expert = module.rpartition(".")
+        if bank.endswith(".experts") and expert.isdecimal():
+            return _decoded_one(self.checkpoint.stored[f"{bank}.{which}"], int(expert)).astype(np.float64)
+        if (matrix := self.checkpoint.stored.get(stem)) is not None and matrix.parameter.kind == "matrix":
+            return _decoded_one(matrix).astype(np.float64)
+        (tensor,) = self.checkpoint.stored[name].parts[""]
+        array = _numpy(tensor)
+        return array if tensor.dtype in ("I64", "I32") else widened(array, tensor.dtype).astype(np.float64)
 
 
 def decoded(form: Form, parts: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str]) -> NDArray[np.float32]:

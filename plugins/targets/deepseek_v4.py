@@ -6,9 +6,9 @@ plugins/deepseek_v4. Relatives with another forward pass (V4.1, NextN previews, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -17,6 +17,7 @@ from sparkwright.core.contracts import (
     Logits,
     Provider,
     Resources,
+    Settle,
     Site,
     TargetFacts,
     TargetState,
@@ -122,6 +123,7 @@ class DeepSeekV4:
     model: Model
     text: Text
     lent: Lent
+    progress: Callable[[str, int, int], None]
 
     @hookimpl
     def sparkwright_target_new_state(self) -> TargetState:
@@ -138,6 +140,22 @@ class DeepSeekV4:
     @hookimpl
     def sparkwright_target_text(self) -> Text:
         return self.text
+
+    @hookimpl
+    def sparkwright_target_reference(self, tokens: Sequence[int], settle: Settle) -> Any:
+        """From the files again, not from the arrays that the model holds: how it was loaded is compared too."""
+        import numpy as np
+
+        from sparkwright.plugins.deepseek_v4 import definition
+        from sparkwright.plugins.deepseek_v4.weights import Numbers
+
+        assert self.lent.checkpoint is not None
+        numbers, sizes = Numbers(self.lent.checkpoint), definition.Sizes.of(self.lent.config)
+
+        def progress(done: int, layers: int) -> None:
+            self.progress("reference layers", done, layers)
+
+        return definition.forward(np.array(tokens), numbers, sizes, settle=settle, progress=progress)[0]
 
 
 def build(options: Options, site: Site) -> DeepSeekV4:
@@ -174,7 +192,7 @@ def build(options: Options, site: Site) -> DeepSeekV4:
     model = Model.build(config, weights, site.select or select_reference, tuple(site.taps), site.row_exact)
     if site.row_exact:
         probe_rows(model)
-    return DeepSeekV4(model, text, Lent(checkpoint, config, weights))
+    return DeepSeekV4(model, text, Lent(checkpoint, config, weights), site.progress)
 
 
 def _refuse_half_experts(checkpoint: Checkpoint, device: str, expand: bool) -> None:

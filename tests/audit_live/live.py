@@ -14,10 +14,10 @@ from tests.deepseek_v4.cases import Case, make
 from sparkwright.core.audit.consistency import ConsistencyResult, compare_widths
 from sparkwright.core.audit.watch import Watch
 from sparkwright.core.config import Config, load_config
-from sparkwright.core.contracts import Op, OpSpec, Provider
+from sparkwright.core.contracts import Op, OpSpec, Provider, Settle
 from sparkwright.core.kernels import by_rows, reference
 from sparkwright.core.plugins import discover
-from sparkwright.plugins.deepseek_v4 import ops
+from sparkwright.plugins.deepseek_v4 import definition, ops
 from sparkwright.plugins.deepseek_v4.kernels import select_reference
 from sparkwright.plugins.deepseek_v4.model import Model
 
@@ -57,11 +57,25 @@ def turns(raw: dict[str, Any]) -> tuple[int, ...]:
     return tuple(sorted({raw["sliding_window"], 4, 4 * (raw["index_topk"] + 1)}))
 
 
-def audit(c: Case, count: int, name: str = "", change: Change | None = None, kernel: bool = False) -> ConsistencyResult:
+def audit(
+    c: Case,
+    count: int,
+    name: str = "",
+    change: Change | None = None,
+    kernel: bool = False,
+    held: int = 0,
+    around: tuple[int, ...] | None = None,
+) -> ConsistencyResult:
+    """held: tokens that are held against the definition. around: where blocks are run, every turn if None."""
     watch = Watch()
     model = watched_model(c, watch, name, change, kernel)
     tokens = [int(t) for t in np.asarray(c.tokens)[:count]]
-    return compare_widths(model, watch, tokens, turns=turns(c.raw), prefill=(24,))
+
+    def reference(tokens: list[int], settle: Settle) -> Any:
+        return definition.forward(np.array(tokens), c.weights, tiny.sizes(c.raw), settle=settle)[0]
+
+    around = turns(c.raw) if around is None else around
+    return compare_widths(model, watch, tokens, turns=around, prefill=(24,), reference=reference, held=held)
 
 
 def route() -> OpSpec:

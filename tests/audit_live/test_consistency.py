@@ -87,15 +87,29 @@ def test_rejected_rows_that_leave_a_trace_are_found(monkeypatch: pytest.MonkeyPa
     assert not live.audit(live.small(), TOKENS).passed
 
 
-def test_an_error_that_every_width_makes_alike_is_not_its_business(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ape` off by one is wrong in decode and verify alike: only an oracle notices, and the meaning says so."""
+def test_an_error_that_every_width_makes_alike_needs_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ape` off by one is wrong in decode and verify alike: they agree, and a pass says that this is all it says."""
+    shift_ape(monkeypatch)
+    alone = live.audit(live.small(), TOKENS)
+    assert alone.passed and "faults that every width makes alike are not seen" in alone.meaning
+    held = live.audit(live.small(), TOKENS, held=TOKENS)
+    assert held.verdict == "reference" and "not with the model's definition" in held.meaning
 
+
+def shift_ape(monkeypatch: pytest.MonkeyPatch) -> None:
     def shifted(self: Step, ratio: int) -> mx.array:
         return mx.array(((self.position + 1 + np.arange(self.rows)) % ratio).astype(np.int32))
 
     monkeypatch.setattr(Step, "slot_in_window", shifted)
-    result = live.audit(live.small(), TOKENS)
-    assert result.passed and "nor whether that function is the model's" in result.meaning
+
+
+def test_a_right_model_is_the_reference_too() -> None:
+    """Choices are compared under the same names and numbers, and the last bits are far below the bound."""
+    result = live.audit(live.small(), TOKENS, held=TOKENS)
+    assert result.verdict == "equal" and result.passed and result.reference == TOKENS
+    (width,) = (w for w in result.widths if w.mode == "reference")
+    assert width.compared == TOKENS and width.wrong == 0 and 0 < width.largest < result.rounding
+    assert f"over {TOKENS} of them that function is the model's" in result.meaning
 
 
 def test_rounding_of_a_kernel_is_rounding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,253 +1,45 @@
-"""The DeepSeek-V4 target by definition, in float64 NumPy (spec sections 5.1 - 5.9).
+"""The oracle of the DeepSeek-V4 target: the definition that the family brings for audits, as the tests use it.
 
-Every position is computed from the whole prefix: there are no caches, chunks or blocks that could be wrong. Weights are
-a dict of official checkpoint names (dequantised). It shares no code with the plugin.
+`sparkwright.plugins.deepseek_v4.definition` shares no code with the model (a test holds it to that) and was held
+against another implementation when it was written.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import attrs
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+from sparkwright.plugins.deepseek_v4 import definition
+from sparkwright.plugins.deepseek_v4.definition import Array as Array
+from sparkwright.plugins.deepseek_v4.definition import Sizes as Sizes
+from sparkwright.plugins.deepseek_v4.definition import attention as attention
+from sparkwright.plugins.deepseek_v4.definition import compress as compress
+from sparkwright.plugins.deepseek_v4.definition import ffn as ffn
+from sparkwright.plugins.deepseek_v4.definition import frequencies as frequencies
+from sparkwright.plugins.deepseek_v4.definition import hyper_coefficients as hyper_coefficients
+from sparkwright.plugins.deepseek_v4.definition import hyper_expand as hyper_expand
+from sparkwright.plugins.deepseek_v4.definition import hyper_head as hyper_head
+from sparkwright.plugins.deepseek_v4.definition import rms as rms
+from sparkwright.plugins.deepseek_v4.definition import rope as rope
+from sparkwright.plugins.deepseek_v4.definition import sigmoid as sigmoid
+from sparkwright.plugins.deepseek_v4.definition import softmax as softmax
+
 Weights: TypeAlias = dict[str, Array]
-
-
-@attrs.frozen
-class Sizes:
-    """What the oracle needs of a config; the names are those of the official `config.json`."""
-
-    vocab_size: int
-    hidden_size: int
-    compress_ratios: tuple[int, ...]
-    num_hash_layers: int
-    num_attention_heads: int
-    head_dim: int
-    qk_rope_head_dim: int
-    q_lora_rank: int
-    o_groups: int
-    o_lora_rank: int
-    sliding_window: int
-    n_routed_experts: int
-    num_experts_per_tok: int
-    moe_intermediate_size: int
-    index_n_heads: int
-    index_head_dim: int
-    index_topk: int
-    routed_scaling_factor: float = 1.5
-    swiglu_limit: float = 10.0
-    hc_mult: int = 4
-    hc_sinkhorn_iters: int = 20
-    hc_eps: float = 1e-6
-    rms_norm_eps: float = 1e-6
-    rope_theta: float = 1e4
-    compress_rope_theta: float = 1.6e5
-    yarn: tuple[float, float, float, float] | None = None  # original length, factor, beta fast, beta slow
-
-
-def rms(x: Array, weight: Array | None = None, eps: float = 1e-6) -> Array:
-    y = x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
-    scaled: Array = y if weight is None else y * weight
-    return scaled
-
-
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x: Array, axis: int = -1) -> Array:
-    top = np.max(x, axis=axis, keepdims=True)
-    e = np.exp(x - np.where(np.isfinite(top), top, 0))
-    share: Array = e / e.sum(axis=axis, keepdims=True)
-    return share
-
-
-def frequencies(size: Sizes, compressed: bool) -> Array:
-    """Radians a position for each pair of rotary channels (5.4)."""
-    width = size.qk_rope_head_dim
-    base = size.compress_rope_theta if compressed else size.rope_theta
-    f = 1.0 / (base ** (np.arange(0, width, 2) / width))
-    if compressed and size.yarn:
-        original, factor, fast, slow = size.yarn
-
-        def corner(turns: float) -> float:
-            return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
-
-        low: float = max(math.floor(corner(fast)), 0)
-        high: float = min(math.ceil(corner(slow)), width - 1)
-        if low == high:
-            high += 0.001
-        ramp = np.clip((np.arange(width // 2) - low) / (high - low), 0, 1)
-        f = f / factor * ramp + f * (1 - ramp)
-    return f
-
-
-def rope(x: Array, position: Array, f: Array, sign: int = 1) -> Array:
-    """Turns the trailing interleaved pairs of x [S, D] or [S, H, D] by sign * position * f."""
-    width = 2 * len(f)
-    a, b = x[..., -width::2], x[..., -width + 1 :: 2]
-    angle = sign * np.multiply.outer(np.asarray(position, float), f)
-    if x.ndim == 3:
-        angle = angle[:, None, :]
-    cos, sin = np.cos(angle), np.sin(angle)
-    out = x.copy()
-    out[..., -width::2] = a * cos - b * sin
-    out[..., -width + 1 :: 2] = a * sin + b * cos
-    return out
-
-
-def hyper_coefficients(streams: Array, W: Weights, name: str, size: Sizes) -> tuple[Array, Array, Array]:
-    """streams [S, n, d] -> pre [S, n], post [S, n], comb [S, n, n] (5.2)."""
-    n, eps = size.hc_mult, size.hc_eps
-    fn, base, scale = W[f"{name}_fn"], W[f"{name}_base"], W[f"{name}_scale"]
-    m = rms(streams.reshape(streams.shape[0], -1), eps=size.rms_norm_eps) @ fn.T
-    pre = sigmoid(m[:, :n] * scale[0] + base[:n]) + eps
-    post = 2 * sigmoid(m[:, n : 2 * n] * scale[1] + base[n : 2 * n])
-    comb = softmax((m[:, 2 * n :] * scale[2] + base[2 * n :]).reshape(-1, n, n)) + eps
-    comb = comb / (comb.sum(1, keepdims=True) + eps)
-    for _ in range(size.hc_sinkhorn_iters - 1):
-        comb = comb / (comb.sum(2, keepdims=True) + eps)
-        comb = comb / (comb.sum(1, keepdims=True) + eps)
-    return pre, post, comb
-
-
-def hyper_expand(y: Array, streams: Array, post: Array, comb: Array) -> Array:
-    kept: Array = np.einsum("sjk,sjd->skd", comb, streams)
-    return post[:, :, None] * y[:, None, :] + kept
-
-
-def hyper_head(streams: Array, W: Weights, prefix: str, size: Sizes) -> Array:
-    """streams [S, n, d] -> [S, d], before the final norm."""
-    z = rms(streams.reshape(streams.shape[0], -1), eps=size.rms_norm_eps) @ W[f"{prefix}hc_head_fn"].T
-    pre = sigmoid(z * W[f"{prefix}hc_head_scale"] + W[f"{prefix}hc_head_base"]) + size.hc_eps
-    collapsed: Array = (pre[:, :, None] * streams).sum(1)
-    return collapsed
-
-
-def compress(x: Array, W: Weights, prefix: str, ratio: int, width: int, f: Array, eps: float) -> Array:
-    """x [S, d] -> the rows of all complete windows [S // ratio, width] (5.7)."""
-    windows = x.shape[0] // ratio
-    if windows == 0:
-        return np.zeros((0, width))
-    kv = (x @ W[f"{prefix}wkv.weight"].T)[: windows * ratio].reshape(windows, ratio, -1)
-    gate = (x @ W[f"{prefix}wgate.weight"].T)[: windows * ratio].reshape(windows, ratio, -1) + W[f"{prefix}ape"]
-    if ratio == 4:
-        slots_kv = np.zeros((windows, 2 * ratio, width))
-        slots_gate = np.full((windows, 2 * ratio, width), -np.inf)
-        slots_kv[:, ratio:], slots_gate[:, ratio:] = kv[:, :, width:], gate[:, :, width:]
-        slots_kv[1:, :ratio], slots_gate[1:, :ratio] = kv[:-1, :, :width], gate[:-1, :, :width]
-        kv, gate = slots_kv, slots_gate
-    rows = rms((kv * softmax(gate, 1)).sum(1), W[f"{prefix}norm.weight"], eps)
-    return rope(rows, np.arange(windows) * ratio, f)
-
-
-def ffn(x: Array, ids: Array, W: Weights, prefix: str, hashed: bool, size: Sizes) -> Array:
-    """The mixture of experts (5.9)."""
-    z = x @ W[f"{prefix}gate.weight"].T
-    score = np.sqrt(np.log1p(np.exp(-np.abs(z))) + np.maximum(z, 0))
-    if hashed:
-        index = W[f"{prefix}gate.tid2eid"][ids].astype(int)
-    else:
-        ranked = np.argsort(-(score + W[f"{prefix}gate.bias"]), axis=-1, kind="stable")
-        index = ranked[:, : size.num_experts_per_tok]
-    share = np.take_along_axis(score, index, 1)
-    share = share / (share.sum(1, keepdims=True) + 1e-20) * size.routed_scaling_factor
-
-    def expert(rows: Array, q: str) -> Array:
-        gate = np.minimum(rows @ W[f"{q}w1.weight"].T, size.swiglu_limit)
-        up = np.clip(rows @ W[f"{q}w3.weight"].T, -size.swiglu_limit, size.swiglu_limit)
-        down: Array = (gate * sigmoid(gate) * up) @ W[f"{q}w2.weight"].T
-        return down
-
-    out = expert(x, f"{prefix}shared_experts.")
-    for e in range(size.n_routed_experts):
-        rows = np.flatnonzero((index == e).any(1))
-        if rows.size:
-            weight = np.where(index == e, share, 0).sum(1)[rows]
-            out[rows] += weight[:, None] * expert(x[rows], f"{prefix}experts.{e}.")
-    return out
-
-
-def attention(
-    x: Array, W: Weights, prefix: str, ratio: int, size: Sizes, gaps: list[tuple[int, float]] | None
-) -> Array:
-    """The attention branch over the sequence (5.5 - 5.8). `gaps` collects (position, score gap at the top-k edge)."""
-    S, H, D = x.shape[0], size.num_attention_heads, size.head_dim
-    position, eps = np.arange(S), size.rms_norm_eps
-    f = frequencies(size, ratio > 0)
-    low = rms(x @ W[f"{prefix}wq_a.weight"].T, W[f"{prefix}q_norm.weight"], eps)
-    query = rope(rms((low @ W[f"{prefix}wq_b.weight"].T).reshape(S, H, D), eps=eps), position, f)
-    keys = rope(rms(x @ W[f"{prefix}wkv.weight"].T, W[f"{prefix}kv_norm.weight"], eps), position, f)
-    seen = (position[None] <= position[:, None]) & (position[None] > position[:, None] - size.sliding_window)
-    if ratio:
-        rows = compress(x, W, f"{prefix}compressor.", ratio, D, f, eps)
-        visible = np.arange(rows.shape[0])[None] < ((position + 1) // ratio)[:, None]
-        if ratio == 4 and rows.shape[0]:
-            visible = visible & _chosen(x, low, W, prefix, visible, f, size, gaps)
-        keys, seen = np.concatenate([keys, rows]), np.concatenate([seen, visible], 1)
-    out = np.zeros((S, H, D))
-    sink = W[f"{prefix}attn_sink"][:, None]
-    for t in range(S):  # row by row: a long context would not fit otherwise
-        mine = keys[seen[t]]
-        score = query[t] @ mine.T * D**-0.5
-        top = np.maximum(score.max(-1, keepdims=True), sink)
-        e = np.exp(score - top)
-        out[t] = (e / (e.sum(-1, keepdims=True) + np.exp(sink - top))) @ mine
-    out = rope(out, position, f, -1).reshape(S, size.o_groups, -1)
-    wo_a = W[f"{prefix}wo_a.weight"].reshape(size.o_groups, size.o_lora_rank, -1)
-    projected: Array = np.einsum("sgd,grd->sgr", out, wo_a).reshape(S, -1) @ W[f"{prefix}wo_b.weight"].T
-    return projected
-
-
-def _chosen(
-    x: Array,
-    low: Array,
-    W: Weights,
-    prefix: str,
-    visible: Array,
-    f: Array,
-    size: Sizes,
-    gaps: list[tuple[int, float]] | None,
-) -> Array:
-    """bool [S, rows]: each query's top-k of the rows it sees, the lower row on ties."""
-    p, Hi, Di = f"{prefix}indexer.", size.index_n_heads, size.index_head_dim
-    S, k = x.shape[0], size.index_topk
-    keys = compress(x, W, f"{p}compressor.", 4, Di, f, size.rms_norm_eps)
-    query = rope((low @ W[f"{p}wq_b.weight"].T).reshape(S, Hi, Di), np.arange(S), f)
-    weight = (x @ W[f"{p}weights_proj.weight"].T) * (Di**-0.5 * Hi**-0.5)
-    chosen = visible.copy()
-    for t in range(S):
-        count = int(visible[t].sum())
-        if count > k:
-            score = weight[t] @ np.maximum(query[t] @ keys[:count].T, 0)
-            order = np.argsort(-score, kind="stable")
-            if gaps is not None:
-                gaps.append((t, float(score[order[k - 1]] - score[order[k]])))
-            chosen[t] = False
-            chosen[t, order[:k]] = True
-    return chosen
 
 
 def forward(
     ids: Array, W: Weights, size: Sizes, taps: Sequence[int] = (), gaps: list[tuple[int, float]] | None = None
 ) -> tuple[Array, Array | None]:
-    """ids [S] -> logits [S, V], and the tapped layers' outputs averaged over the streams [S, taps * d], or None."""
-    streams = np.repeat(W["embed.weight"][ids][:, None, :], size.hc_mult, 1)
-    outputs: dict[int, Array] = {-1: streams.mean(1)}
-    for i, ratio in enumerate(size.compress_ratios):
-        p = f"layers.{i}."
-        pre, post, comb = hyper_coefficients(streams, W, f"{p}hc_attn", size)
-        x = rms((pre[:, :, None] * streams).sum(1), W[f"{p}attn_norm.weight"], size.rms_norm_eps)
-        streams = hyper_expand(attention(x, W, f"{p}attn.", ratio, size, gaps), streams, post, comb)
-        pre, post, comb = hyper_coefficients(streams, W, f"{p}hc_ffn", size)
-        x = rms((pre[:, :, None] * streams).sum(1), W[f"{p}ffn_norm.weight"], size.rms_norm_eps)
-        y = ffn(x, ids, W, f"{p}ffn.", i < size.num_hash_layers, size)
-        streams = hyper_expand(y, streams, post, comb)
-        outputs[i] = streams.mean(1)
-    h = rms(hyper_head(streams, W, "", size), W["norm.weight"], size.rms_norm_eps)
-    tapped = np.concatenate([outputs[i] for i in taps], -1) if taps else None
-    return h @ W["head.weight"].T, tapped
+    """The definition's forward. `gaps` collects (position, gap of the scores at the indexer's top-k edge)."""
+
+    def settle(op: str, call: int, what: str, index: Array, scores: Array | None) -> Array:
+        if op == "indexer_select" and gaps is not None and scores is not None:
+            k = size.index_topk
+            ordered = -np.sort(-scores, axis=1)
+            for t in np.flatnonzero(np.isfinite(scores).sum(1) > k):
+                gaps.append((int(t), float(ordered[t, k - 1] - ordered[t, k])))
+        return index
+
+    return definition.forward(ids, W, size, taps, settle)
