@@ -1,4 +1,6 @@
-"""Tables from rounds.npz: `python evaluate.py ROUNDS.npz PROMPTS.json OUT.json` (needs sparkwright, for `lookup`).
+"""Tables from rounds: `python evaluate.py ROUNDS.npz PROMPTS.json OUT.json --other ROUNDS_OF_NO_MARKOV.npz`.
+
+Needs sparkwright, for `lookup`.
 
 Rounds are replayed over the emitted text: at an anchor, each draft of the block is accepted with the probability that
 stochastic verification has given that the text is what it is (train_drafter.rounds), until one is not; the next round
@@ -8,8 +10,8 @@ are bootstrap over prompts (95 %). Replays: 16 a text, 1 at T = 0.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +91,16 @@ def fit(logits: Array, accepted: Array) -> list[float]:
     return out
 
 
-def main(path: Path, prompts: Path, out: Path) -> None:
+def main() -> None:
+    ap = argparse.ArgumentParser()
+    ap.add_argument("rounds", type=Path)
+    ap.add_argument("prompts", type=Path)
+    ap.add_argument("out", type=Path)
+    ap.add_argument("--other", type=Path, help="rounds of further drafters over the same texts")
+    args = ap.parse_args()
+    path, prompts, out = args.rounds, args.prompts, args.out
     rng = np.random.default_rng(0)
-    z = dict(np.load(path))
+    z = dict(np.load(path)) | (dict(np.load(args.other)) if args.other and args.other.is_file() else {})
     kinds = np.array(json.loads(prompts.read_text())["kinds"] * 3)
     tokens, heat = z["tokens"].astype(int), z["temperature"].round(3)
     first = tokens.shape[1] - G - z["accept.dspark"].shape[1]
@@ -105,6 +114,8 @@ def main(path: Path, prompts: Path, out: Path) -> None:
         for kind in ("code", "prose"):
             index = [i for i in np.flatnonzero((heat == np.float32(t)) & (kinds == kind)) if count[i] >= 32]
             for name in ("dspark", "bias_off", "no_markov"):
+                if f"accept.{name}" not in z:
+                    continue
                 pairs = []
                 slots = np.zeros((2, G))
                 for i in index:
@@ -151,4 +162,4 @@ def main(path: Path, prompts: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    main()

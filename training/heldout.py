@@ -15,9 +15,9 @@ from typing import Any
 import data
 import torch
 from model import Target
+from torch import Tensor
 from train_drafter import load_target
 from train_target import head_loss
-from torch import Tensor
 
 
 @torch.no_grad()

@@ -30,9 +30,9 @@ def orthogonal(g: Tensor, steps: int = 5) -> Tensor:
 
 class Optimiser:
     def __init__(
-        self, model: nn.Module, muon: float, adam: float, slow: tuple[str, ...] = (), extra: int = 0, momentum: float = 0.95,
-        shrink: float = 0.02,
-    ) -> None:
+        self, model: nn.Module, muon: float, adam: float, slow: tuple[str, ...] = (), extra: int = 0,
+        momentum: float = 0.95, shrink: float = 0.02,
+    ) -> None:  # fmt: skip
         """slow: name parts of parameters that Adam moves at a tenth of its rate; extra: numbers that travel behind the
         gradients when several processes average theirs; shrink: decoupled weight decay of what Muon moves."""
         matrices, rest, gentle = [], [], []

@@ -1,4 +1,4 @@
-"""Texts drawn from the frozen target: `python own.py DATA_FOLDER TARGET.safetensors OUT --rows 16384 --seed 0 [--tests]`.
+"""Texts drawn from the frozen target: `python own.py DATA_FOLDER TARGET.safetensors OUT --seed 0 [--tests]`.
 
 Writes own_SEED.npy [rows, 512] (temperature 1, going on from 64 tokens of text: what the drafter learns from) and, with
 --tests, tests.npz: continuations of the held-out prompts at T = 1, 0.7 and 0, which it is measured on.

@@ -96,7 +96,7 @@ class Decoder:
 
 @torch.no_grad()
 def sample(target: Target, prompts: Tensor, given: Tensor, length: int, temperature: Tensor) -> Tensor:
-    """prompts [B, P], of which the first given [B] count, temperature [B] (0: greedy) -> tokens [B, length] with them."""
+    """prompts [B, P], the first given [B] of which count, temperature [B] (0: greedy) -> tokens [B, length]."""
     decoder = Decoder(target, prompts.shape[0], length)
     out = torch.zeros(prompts.shape[0], length, dtype=torch.long, device=prompts.device)
     out[:, : prompts.shape[1]] = prompts

@@ -29,7 +29,7 @@ def plain(c: Tensor, iterations: int, eps: float) -> Tensor:
 if triton is not None:
 
     @triton.jit
-    def forward_kernel(x, y, states, rows, eps, STEPS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
+    def forward_kernel(x, y, states, rows, eps, STEPS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
         row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         i, j = tl.arange(0, N), tl.arange(0, N)
         at = row[:, None, None].to(tl.int64) * (N * N) + i[None, :, None] * N + j[None, None, :]
@@ -45,7 +45,7 @@ if triton is not None:
         tl.store(y + at, c, mask=inside)
 
     @triton.jit
-    def backward_kernel(dy, dx, states, rows, eps, STEPS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
+    def backward_kernel(dy, dx, states, rows, eps, STEPS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
         row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         i, j = tl.arange(0, N), tl.arange(0, N)
         at = row[:, None, None].to(tl.int64) * (N * N) + i[None, :, None] * N + j[None, None, :]

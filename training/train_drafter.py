@@ -107,7 +107,7 @@ def main() -> None:
     ap.add_argument("target", type=Path)
     ap.add_argument("texts", type=Path)
     ap.add_argument("out", type=Path)
-    ap.add_argument("--seconds", type=float, default=400, help="from the start to the written weights; measuring follows")
+    ap.add_argument("--seconds", type=float, default=400, help="until the weights are written; measuring follows")
     ap.add_argument("--role", choices=["dspark", "no_markov"], help="default: by the process")
     ap.add_argument("--batch", type=int, default=48)
     ap.add_argument("--anchors", type=int, default=128)
@@ -223,7 +223,8 @@ def main() -> None:
         texts = torch.from_numpy(tests["tokens"].astype("int64")).to(device)
         heats, first = torch.from_numpy(tests["temperature"]).to(device), int(tests["first"])
     plain, size = load_target(args.target, device), 2 if args.tiny else 16
-    parts = [rounds(plain, variants, texts[i : i + size], heats[i : i + size], first) for i in range(0, len(texts), size)]
+    cuts = [slice(i, i + size) for i in range(0, len(texts), size)]
+    parts = [rounds(plain, variants, texts[cut], heats[cut], first) for cut in cuts]
     arrays = {n: torch.cat([p[n] for p in parts]).numpy() for n in parts[0]}
     if markov:
         arrays |= {"tokens": texts.cpu().numpy().astype(np.uint16), "temperature": heats.cpu().numpy()}
