@@ -86,13 +86,9 @@ def not_run() -> str:
     for page in pages():
         for block in blocks(page):
             if block.note == "not run":
-                link = (
-                    page.removeprefix("docs/")
-                    if page.startswith("docs/")
-                    else f"https://github.com/OWNER/sparkwright/blob/main/{page}"
-                )
+                where = f"[{page}]({page.removeprefix('docs/')})" if page.startswith("docs/") else page
                 first = next(line for line in block.text.splitlines() if line.strip())
-                lines.append(f"- [{page}]({link}), `{first.split('  ')[0]}`: {block.value}\n")
+                lines.append(f"- {where}, `{first.split('  ')[0]}`: {block.value}\n")
     return f"{len(lines)} blocks:\n\n" + "".join(lines)
 
 
