@@ -39,8 +39,10 @@ def main() -> None:
     ap.add_argument("target", type=Path)
     ap.add_argument("out", type=Path)
     ap.add_argument("--most", type=int, default=100_000)
-    ap.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    ap.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     args = ap.parse_args()
+    if args.device.startswith("cuda"):
+        torch.cuda.set_device(args.device)  # Triton launches on the current one
     held = torch.from_numpy(data.load(args.folder / "heldout.npy.xz").astype("int32")).to(args.device)
     model = load_target(args.target, args.device)
     if args.device == "cpu":

@@ -34,10 +34,12 @@ def main() -> None:
     ap.add_argument("--rows", type=int, default=16384)
     ap.add_argument("--seed", type=int, default=0)
     ap.add_argument("--length", type=int, default=512)
-    ap.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    ap.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     ap.add_argument("--tests", action="store_true")
     ap.add_argument("--tiny", action="store_true")
     args = ap.parse_args()
+    if args.device.startswith("cuda"):
+        torch.cuda.set_device(args.device)  # Triton launches on the current one
     began = time.perf_counter()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(20 + args.seed)

@@ -1,7 +1,7 @@
 """What both training scripts need to go by the clock, on one process or two: processes, CUDA graphs, the schedule.
 
-Two processes take the same decisions at the same step: the first one's clock decides. Environment: RANK and WORLD_SIZE
-as torchrun sets them (none: one process), MASTER_ADDR, MASTER_PORT.
+Two processes take the same decisions at the same step: the later clock decides, and neither runs ahead. Environment:
+RANK and WORLD_SIZE as torchrun sets them (none: one process), MASTER_ADDR, MASTER_PORT.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Clock:
             self.event.record()
         found = torch.tensor([(time.perf_counter() - self.began) / self.seconds], dtype=torch.float64)
         if WORLD > 1:
-            dist.broadcast(found, 0)
+            dist.all_reduce(found, op=dist.ReduceOp.MAX)
         return float(found)
 
 

@@ -73,9 +73,9 @@ def main() -> None:
 
     def arm(drafter: str, temperature: float) -> Any:
         engine = {"costs": str(args.calibrate or args.costs) if drafter != "none" else "none"}
-        slots = {"drafter": {"use": drafter}, "scheduler": {"use": "cost_aware"}, "engine": engine}
-        generation = {"temperature": temperature, "ignore_eos": True}
-        return assemble(load_config({**target, **slots, "generation": generation}), store=store)
+        slots: dict[str, Any] = {"drafter": {"use": drafter}, "scheduler": {"use": "cost_aware"}, "engine": engine}
+        slots |= {"sampler": {"chain": {"temperature": temperature}}, "generation": {"ignore_eos": True}}
+        return assemble(load_config({**target, **slots}), store=store)
 
     engines = {(d, t): arm(d, t) for t in TEMPERATURES for d in ("dspark", "none")}
     for engine in engines.values():
