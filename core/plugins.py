@@ -23,7 +23,9 @@ from sparkwright.core.errors import ConfigError, PluginError, did_you_mean
 
 GROUP = "sparkwright.plugins"
 ALLOW_LIST = "SPARKWRIGHT_PLUGINS"
-_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+RESERVED = ("use", "model", "auto", "ops", "check")
+"""Names of plugins: what they look like, and those that are keys of the configuration themselves."""
 _REGISTER: dict[Kind, str] = {
     kind: f"sparkwright_register_{kind}" + ("" if kind == "kernels" else "s") for kind in KINDS
 }
@@ -218,7 +220,7 @@ def check_provider(provider: Any, kind: Kind) -> None:
         raise PluginError(
             f"{who} came through {_REGISTER[kind]}, expected {_REGISTER.get(provider.kind, 'a known kind')}"
         )
-    if not _NAME.match(provider.name) or provider.name in ("use", "model", "auto", "ops", "check"):
+    if not NAME.match(provider.name) or provider.name in RESERVED:
         raise PluginError(
             f"{who}: the name must be lower-case letters, digits and _, and none of use, model, auto, ops, check"
         )

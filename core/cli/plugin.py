@@ -11,5 +11,7 @@ def plugin() -> None:
 
 
 # ---------------------------------------------------------------------------------------- registration of commands
-# Each command lives in a module of its own and is added here:
-#   from sparkwright.core.cli.plugin_new import new; plugin.add_command(new)
+# Each command lives in a module of its own.
+from sparkwright.core.cli.plugin_new import new  # noqa: E402
+
+plugin.add_command(new)
