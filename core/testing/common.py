@@ -6,6 +6,7 @@ import json
 import random
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +253,7 @@ def _global_random(ground: Ground) -> None:
         _blame(engine.run(lambda parts: _changed(before)), f"a request (one of its hooks: {', '.join(names)}, ...)")
         seeds = []
         for value in (1, 2):  # the same request, whatever the global generators say
-            engine.run(lambda parts, value=value: _reseed(value))
+            engine.run(partial(_reseed, value))
             seeds.append(text(engine, 3))
     same_text(seeds[1], seeds[0], "the same request with other global seeds; draw from the keys of the hook alone")
 
@@ -267,7 +268,7 @@ def _snapshot() -> dict[str, Any]:
         if not name.startswith("_") and callable(getattr(module, name, None))
     }
     return functions | {
-        "the state of mlx.core.random": [np.array(s).tolist() for s in mx.random.state],
+        "the state of mlx.core.random": [np.array(s).tolist() for s in mx.random.state]  # type: ignore[attr-defined],
         "the state of random": random.getstate(),
         "the state of numpy.random": repr(np.random.get_state()),
     }
@@ -287,7 +288,7 @@ def _blame(changed: dict[str, Any], where: str) -> None:
         )
 
 
-def _reseed(value: int) -> None:
+def _reseed(value: int, parts: Any) -> None:
     import mlx.core as mx
 
     mx.random.seed(value)

@@ -238,7 +238,7 @@ def _backwards(ground: Ground) -> None:
                     raise CheckFailed(f"with {what} its own q changes: q may depend on earlier drafts alone")
                 if _off(base.confidence or (), mixed.confidence or (), k + 1) > TOLERANCE:
                     raise CheckFailed(
-                        f"with {what} its confidences change from {base.confidence} to {mixed.confidence}: a confidence "
+                        f"with {what} its confidences change from {base.confidence} to {mixed.confidence}: one "
                         "may depend on earlier drafts alone"
                     )
 
