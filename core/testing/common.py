@@ -268,7 +268,7 @@ def _snapshot() -> dict[str, Any]:
         if not name.startswith("_") and callable(getattr(module, name, None))
     }
     return functions | {
-        "the state of mlx.core.random": [np.array(s).tolist() for s in mx.random.state]  # type: ignore[attr-defined],
+        "the state of mlx.core.random": [np.array(s).tolist() for s in mx.random.state],  # type: ignore[attr-defined]
         "the state of random": random.getstate(),
         "the state of numpy.random": repr(np.random.get_state()),
     }
