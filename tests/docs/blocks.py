@@ -45,8 +45,9 @@ class Block:
 
 
 def pages() -> list[str]:
-    """README.md, CONTRIBUTING.md and every page of docs/, relative to the root."""
-    found = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("**/*.md"))]
+    """README.md, CONTRIBUTING.md, every page of docs/ and of the examples, relative to the root."""
+    paths = [*sorted((ROOT / "docs").glob("**/*.md")), *sorted((ROOT / "examples").glob("**/README.md"))]
+    found = [path.relative_to(ROOT).as_posix() for path in paths]
     return ["README.md", "CONTRIBUTING.md", *(name for name in found if "/." not in name and "/_" not in name)]
 
 
