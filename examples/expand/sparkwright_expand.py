@@ -12,6 +12,7 @@ checked anywhere; with `cpu = false` it declines there, as it does whatever else
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -61,18 +62,18 @@ def source(device: str) -> str:
 def on_gpu(device: str) -> Op:
     import mlx.core as mx
 
-    make: Callable[..., Any] = mx.fast.metal_kernel if device == "metal" else mx.fast.cuda_kernel
-    kernel = make(
-        name=f"hyper_expand_{device}",
-        input_names=["branch", "streams", "post", "comb"],
-        output_names=["y"],
-        source=source(device),
-    )
+    @cache
+    def kernel() -> Callable[..., Any]:
+        """Made by the first call: being asked for a device that is not here is no error."""
+        make = mx.fast.metal_kernel if device == "metal" else mx.fast.cuda_kernel
+        names = {"input_names": ["branch", "streams", "post", "comb"], "output_names": ["y"]}
+        made: Callable[..., Any] = make(name=f"hyper_expand_{device}", source=source(device), **names)
+        return made
 
     def run(branch: mx.array, streams: mx.array, post: mx.array, comb: mx.array) -> mx.array:
         """branch [r, d], streams [r, n, d], post [r, n], comb [r, n, n] -> [r, n, d] in the streams' dtype."""
         r, n, d = streams.shape
-        made = kernel(
+        made = kernel()(
             inputs=[branch, streams, post, comb],
             template=[("T", streams.dtype), ("N", n), ("D", d)],
             grid=(-(-d // THREADS) * THREADS, r, 1),
@@ -112,6 +113,24 @@ class Backend:
         return on_gpu(device) if device in NAMES and dtype in ("float32", "float16", "bfloat16") else None
 
 
+def cases() -> list[Any]:
+    """Example calls, on which `sparkwright plugin check` compares kernels with the reference."""
+    import mlx.core as mx
+    from sparkwright.core.testing.kernels import OpCase
+
+    def of(streams: int, width: int, dtype: mx.Dtype) -> OpCase:
+        def make(rows: int, seed: int) -> list[mx.array]:
+            keys = mx.random.split(mx.random.key(seed), 4)
+            shapes = [(rows, width), (rows, streams, width), (rows, streams), (rows, streams, streams)]
+            types = [dtype, dtype, mx.float32, mx.float32]
+            return [mx.random.normal(s, key=k).astype(t) for s, k, t in zip(shapes, keys, types, strict=True)]
+
+        name = str(dtype).removeprefix("mlx.core.")
+        return OpCase(OpSpec("hyper_expand", MEANING, ""), make, name, "", (streams, width), (0, 1, 2, 3))
+
+    return [of(4, 300, mx.bfloat16), of(4, 64, mx.float32), of(2, 8, mx.float16)]
+
+
 @hookimpl
 def sparkwright_register_kernels() -> list[Provider]:
     return [
@@ -121,5 +140,6 @@ def sparkwright_register_kernels() -> list[Provider]:
             summary="hyper_expand in one small kernel on Metal and CUDA, compiled MLX on a CPU",
             build=lambda options, site: Backend(options),
             options=Options,
+            tools={"cases": "sparkwright_expand:cases"},
         )
     ]

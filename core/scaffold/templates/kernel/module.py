@@ -16,6 +16,7 @@ from sparkwright.core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from sparkwright.core.testing.kernels import OpCase
 
 OP = "hyper_expand"
 MEANING = "sparkwright.plugins.deepseek_v4.reference:hyper_expand"
@@ -55,6 +56,19 @@ def build(options: NoOptions, site: Site) -> Backend:
     return Backend()
 
 
+def cases() -> list[OpCase]:
+    """Example calls, on which the conformance checks compare the kernel with the op's reference."""
+    import mlx.core as mx
+    from sparkwright.core.testing.kernels import OpCase
+
+    def make(rows: int, seed: int) -> list[mx.array]:
+        shapes = [(rows, 96), (rows, 4, 96), (rows, 4), (rows, 4, 4)]
+        keys = mx.random.split(mx.random.key(seed), 4)
+        return [mx.random.normal(shape, key=key) for shape, key in zip(shapes, keys, strict=True)]
+
+    return [OpCase(OpSpec(OP, MEANING, ""), make, dtype="float32", widths=(4, 96), per_row=(0, 1, 2, 3))]
+
+
 @hookimpl
 def sparkwright_register_kernels() -> list[Provider]:
     return [
@@ -63,5 +77,6 @@ def sparkwright_register_kernels() -> list[Provider]:
             name="my_plugin",
             summary="hyper_expand in its own way",
             build=build,
+            tools={"cases": "sparkwright_my_plugin:cases"},
         )
     ]

@@ -31,12 +31,12 @@ class Characters:
     def encode(self, text: str) -> list[int]:
         if not all(FIRST <= ord(character) < FIRST + SIZE for character in text):
             raise RequestError(
-                "prompt: the target my_plugin knows printable ASCII only; leave the rest out"
+                "prompt: target my_plugin knows printable ASCII only; leave the rest out"
             )
         return [ord(character) - FIRST for character in text]
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        raise RequestError("the target my_plugin has no chat format; send a raw prompt")
+        raise RequestError("target my_plugin has no chat format; send a raw prompt")
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(FIRST + i) for i in ids)
