@@ -223,7 +223,9 @@ def _repeats(ground: Ground) -> None:
         text(engine, 2, max_tokens=7)
         again = text(engine, 1)
         same_text(again, first, "the same request after another; keep what belongs to a request in its state")
-        if engine.complete(prompt_for(engine, 1), seed=1, max_tokens=12).tokens != first[:12]:
+        # Blocks near the end are shorter, which changes who draws a token: only an identity outlives that.
+        lawful = ground.provider.kind == "verifier" and not _facts(ground).promise.startswith("identity")
+        if not lawful and engine.complete(prompt_for(engine, 1), seed=1, max_tokens=12).tokens != first[:12]:
             raise CheckFailed(
                 "a request of 12 tokens is no beginning of the same request of 40; expected the same tokens"
             )
