@@ -126,11 +126,11 @@ def command_line() -> Iterator[str]:
 
 
 EXITS: dict[str, dict[int, str]] = {
-    "audit consistency": {8: "the audit did not pass"},
-    "audit identity": {8: "the audit did not pass"},
-    "audit kernels": {8: "the audit did not pass, or there was nothing to compare"},
-    "audit law": {8: "the audit did not pass"},
-    "audit rollback": {8: "the audit did not pass"},
+    "audit consistency": {8: "something is wrong"},
+    "audit identity": {8: "something is wrong", 9: "too little was compared to say anything"},
+    "audit kernels": {8: "something is wrong", 9: "nothing was compared"},
+    "audit law": {8: "something is wrong", 9: "too little was compared to say anything"},
+    "audit rollback": {8: "something is wrong", 9: "too little was compared to say anything"},
     "bench": {},
     "calibrate": {},
     "compare": {},

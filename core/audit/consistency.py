@@ -74,7 +74,13 @@ def audit_consistency(
                 row_exact=config.engine.row_exact, progress=progress,
                 unit=usual_rounding(parts.target), reference=_definition_of(parts.target), held=count,
             )  # fmt: skip
-            return attrs.evolve(result, promise=parts.promise, config_sha256=parts.config_sha256, no_reference=why_none)
+            return attrs.evolve(
+                result,
+                promise=parts.promise,
+                config_sha256=parts.config_sha256,
+                no_reference=why_none,
+                all_turns=facts.turns,
+            )
 
         result: ConsistencyResult = engine.run(work)
         return result

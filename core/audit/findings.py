@@ -77,7 +77,8 @@ class ConsistencyResult:
     """rounding: largest difference that rounding explains. scale: the largest logit. choices: ops whose choices were
     compared, none for a target that has no such ops: then only logits were. uncompared: forwards that the target cuts
     into pieces, whose choices cannot be told apart. turns: positions that blocks went around. reference: tokens that
-    were held against the target's reference; no_reference: why none were."""
+    were held against the target's reference; no_reference: why none were. all_turns:
+    the target's own, whatever the text's length."""
 
     promise: Promise
     config_sha256: str
@@ -92,6 +93,12 @@ class ConsistencyResult:
     findings: tuple[Finding, ...]
     reference: int = 0
     no_reference: str = "no reference offered"
+    all_turns: tuple[int, ...] = ()
+
+    @property
+    def unreached(self) -> tuple[int, ...]:
+        """Turns of the target that the text ends before: nothing was seen of what changes there."""
+        return tuple(turn for turn in self.all_turns if turn >= self.tokens)
 
     @property
     def verdict(self) -> Verdict:
@@ -119,6 +126,8 @@ class ConsistencyResult:
                 "which says nothing about longer contexts, nor whether that function is the model's "
                 f"({self.no_reference}: faults that every width makes alike are not seen)"
             )  # fmt: skip
+            if self.unreached:
+                only += f" The text ends before {', '.join(map(str, self.unreached))}, where the target turns."
             return (
                 f"On these {self.tokens} tokens decode, verify and prefill are one function"
                 f"{' up to rounding' if self.verdict == 'rounding' else ''}, {whose}.{only}"
@@ -136,4 +145,7 @@ class ConsistencyResult:
 
     def to_dict(self) -> dict[str, Any]:
         data = attrs.asdict(self)
-        return data | {"verdict": self.verdict, "passed": self.passed, "meaning": self.meaning}
+        return data | {
+            "verdict": self.verdict, "passed": self.passed, "undecided": False, "unreached": self.unreached,
+            "meaning": self.meaning,
+        }  # fmt: skip

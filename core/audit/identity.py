@@ -27,6 +27,8 @@ from sparkwright.core.randomness import Keys, gumbel
 from sparkwright.core.roles import Target
 from sparkwright.core.store import WeightStore
 
+LEAST_DRAFTS = 16
+"""Drafts that must have been submitted for equal texts to say anything."""
 BLOCK = 4
 """Rows of the blocks that a text is run in again to see what rounding does."""
 
@@ -82,13 +84,27 @@ class IdentityResult:
 
     @property
     def passed(self) -> bool:
+        return not self.broken and not self.undecided
+
+    @property
+    def broken(self) -> bool:
+        """Whether a text parts from plain decoding's in a way that the promise does not allow."""
         allowed = self.promise == "identity-up-to-ties"
-        return self.submitted > 0 and all(allowed and d.tie for d in self.divergences)
+        return not all(allowed and d.tie for d in self.divergences)
+
+    @property
+    def undecided(self) -> bool:
+        """Nothing was found, and too little was drafted for it to be."""
+        return not self.broken and self.submitted < LEAST_DRAFTS
 
     @property
     def meaning(self) -> str:
-        if self.submitted == 0:
-            return "No draft was ever submitted, so nothing was compared: choose other prompts or another scheduler."
+        if self.undecided:
+            found = "No draft was ever submitted, so nothing was compared" if self.submitted == 0 else (
+                f"Only {self.submitted} drafts were submitted, which is too little to say anything (at least "
+                f"{LEAST_DRAFTS} are needed)"
+            )  # fmt: skip
+            return f"{found}: choose other or longer prompts, more tokens or seeds, or another scheduler."
         if self.passed:
             return (
                 f"On these {self.texts} texts speculation changed nothing beyond rounding; it says nothing about texts "
@@ -99,7 +115,7 @@ class IdentityResult:
     def to_dict(self) -> dict[str, Any]:
         data = attrs.asdict(self)
         data["divergences"] = [attrs.asdict(d) | {"tie": d.tie} for d in self.divergences]
-        return data | {"passed": self.passed, "meaning": self.meaning}
+        return data | {"passed": self.passed, "undecided": self.undecided, "meaning": self.meaning}
 
 
 def audit_identity(

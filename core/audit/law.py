@@ -22,6 +22,8 @@ from sparkwright.core.audit.statistics import (
     Test,
     goodness_of_fit,
     holm,
+    pool,
+    power_at,
     power_from_pilot,
     smallest_bias,
     variation_bound,
@@ -34,6 +36,9 @@ from sparkwright.core.hookspecs import hookimpl
 TRIALS = 300_000
 ALPHA = 1e-4
 HORIZON = 3
+WORTH = 0.1
+"""The joint bias that every audit must be able to see: with less than POWER against it, an audit says nothing."""
+POWER = 0.99
 BATCH = 1 << 17
 """Trials run together: enough to hide the cost of a call, few enough for memory."""
 
@@ -45,6 +50,8 @@ class LawResult:
     failed:          names of the tests whose adjusted p-value is below alpha; empty is a pass
     variation_bound: at 99 %, the total variation between the emitted joint law and the exact one is below this
     smallest_bias:   any bias of the joint law with at least this total variation fails with probability 0.99
+    power:           the probability with which any joint bias of total variation WORTH fails
+    needed:          trials from which on that is at least POWER
     identical:       trials whose tokens are plain decoding's for the same seed; None where only the law is promised.
                      Rows of these models do not round differently by how many there are, so ties are no excuse
     tau:             mean accepted length over rounds that verified drafts, NaN if none did
@@ -58,6 +65,8 @@ class LawResult:
     tests: tuple[Test, ...]
     variation_bound: float
     smallest_bias: float
+    power: float
+    needed: int
     identical: int | None
     tau: float
     rounds: int
@@ -74,8 +83,13 @@ class LawResult:
         return (*names, "plain decoding's tokens") if differs else names
 
     @property
+    def undecided(self) -> bool:
+        """Nothing was found, and nothing would have been: too few trials."""
+        return not self.failed and self.power < POWER
+
+    @property
     def passed(self) -> bool:
-        return not self.failed
+        return not self.failed and not self.undecided
 
     @property
     def joint(self) -> Test:
@@ -84,6 +98,11 @@ class LawResult:
     @property
     def meaning(self) -> str:
         """One sentence: what this outcome does and does not prove."""
+        if self.undecided:
+            return (
+                f"Not enough trials to say anything: a joint bias of {WORTH:.0%} would have been seen with a power of "
+                f"{self.power:.1%} only; at least {self.needed:,} trials are needed."
+            )
         if self.passed:
             return (
                 f"A pass says that {self.trials:,} trials on one small exact model show no departure from plain "
@@ -99,7 +118,7 @@ class LawResult:
         """Plain data; numbers that do not exist are None."""
         data = attrs.asdict(self)
         data["tests"] = [{k: _plain(v) for k, v in attrs.asdict(t).items()} for t in self.tests]
-        data.update(passed=self.passed, failed=list(self.failed), meaning=self.meaning)
+        data.update(passed=self.passed, undecided=self.undecided, failed=list(self.failed), meaning=self.meaning)
         return {k: _plain(v) for k, v in data.items()}
 
 
@@ -130,6 +149,10 @@ def audit_law(
     law = Rounds(subject, prompt, horizon).law.joint(horizon)
     tests = holm(list(tests_of(counts, law)))
     joint = tests[0]
+
+    def power(trials: int) -> float:
+        return _power(trials, law, alpha, plain)
+
     return LawResult(
         subject=subject.name,
         promise=subject.promise,
@@ -139,6 +162,8 @@ def audit_law(
         tests=tests,
         variation_bound=variation_bound(joint),
         smallest_bias=smallest_bias(joint.samples, joint.df, alpha / len(tests)),
+        power=power(trials),
+        needed=_least(power, POWER),
         identical=sample.identical if plain else None,
         tau=sample.tau,
         rounds=sample.rounds,
@@ -181,6 +206,35 @@ def count(
         if progress is not None:
             progress("trials", start + size, trials)
     return counts, total
+
+
+def _power(trials: int, law: Array, alpha: float, identical: bool) -> float:
+    """The least power of an audit with so many trials against any joint bias of WORTH.
+
+    Where every trial must give plain decoding's tokens, or only one text is possible, a single other text is a failure,
+    and a bias puts at least its own share of trials there. Otherwise it is the joint test's, at the strictest step of
+    Holm's correction that a family of this horizon and vocabulary can have.
+    """
+    if identical or np.count_nonzero(law) == 1:
+        return 1.0 - float((1.0 - WORTH) ** trials)
+    flat = law[law > 0].ravel()
+    cells = int(pool(flat / flat.sum() * trials).max()) + 1
+    if cells < 2:
+        return 0.0
+    horizon, vocabulary = law.ndim, law.shape[0]
+    family = 2**horizon + sum(vocabulary**depth for depth in range(1, horizon))
+    return power_at(WORTH, trials, cells - 1, alpha / family)
+
+
+def _least(power: Callable[[int], float], wanted: float) -> int:
+    """The least number of trials, to two digits, from which on the power is what is wanted."""
+    low, high = 1, 2
+    while power(high) < wanted:
+        low, high = high, high * 2
+    while high - low > max(1, high // 50):
+        middle = (low + high) // 2
+        low, high = (middle, high) if power(middle) < wanted else (low, middle)
+    return high
 
 
 def _seeds(seed: int, start: int, size: int) -> Array:

@@ -24,6 +24,8 @@ from sparkwright.core.roles import Target
 
 MARGIN = 8.0
 """How many times the rounding between two clean runs a rolled-back run may differ."""
+LEAST_REJECTED = 16
+"""Rows that must have been rejected for a state without traces to say anything."""
 PROBE = 4
 """Rows whose logits are compared at each check."""
 
@@ -48,11 +50,21 @@ class RollbackResult:
         return max(MARGIN * self.rounding, 16 * 2.0**-23 * self.scale)
 
     @property
+    def undecided(self) -> bool:
+        """Nothing was found where next to nothing was rejected."""
+        return self.worst <= self.bound and self.forwarded - self.committed < LEAST_REJECTED
+
+    @property
     def passed(self) -> bool:
-        return self.worst <= self.bound
+        return self.worst <= self.bound and not self.undecided
 
     @property
     def meaning(self) -> str:
+        if self.undecided:
+            return (
+                f"Only {self.forwarded - self.committed} rows were rejected, which is too little to say anything (at "
+                f"least {LEAST_REJECTED} are needed): choose a longer text."
+            )
         if self.passed:
             return (
                 f"After {self.rounds} random rounds the state answers as if the rejected rows had never been; it shows "
@@ -61,7 +73,9 @@ class RollbackResult:
         return "Rejected rows left a trace in the state: rollback is broken."
 
     def to_dict(self) -> dict[str, Any]:
-        return attrs.asdict(self) | {"bound": self.bound, "passed": self.passed, "meaning": self.meaning}
+        return attrs.asdict(self) | {
+            "bound": self.bound, "passed": self.passed, "undecided": self.undecided, "meaning": self.meaning,
+        }  # fmt: skip
 
 
 def audit_rollback(

@@ -188,6 +188,11 @@ def smallest_bias(samples: int, df: int, alpha: float, power: float = 0.99) -> f
     return min(1.0, math.sqrt(noncentrality_for(power, chi2_critical(alpha, df), df) / (4 * samples)))
 
 
+def power_at(bias: float, samples: int, df: int, alpha: float) -> float:
+    """The least power of a test at alpha against any bias of this total variation (by the same inequality)."""
+    return noncentral_tail(chi2_critical(alpha, df), df, 4 * samples * bias * bias)
+
+
 def variation_bound(test: Test, confidence: float = 0.99) -> float:
     """An upper confidence bound for the total variation between the sampled law and the exact one, over pooled cells.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from sparkwright.core.cli.shared import (
 )
 from sparkwright.core.config import Config
 
-FAILED = 8
-"""Exit status of an audit that did not pass, or that had nothing to compare."""
+FAILED, UNDECIDED = 8, 9
+"""Exit statuses of an audit that found something wrong, and of one that compared too little to find anything."""
 
 
 @click.group()
@@ -32,7 +33,8 @@ def audit() -> None:
     """Check what is promised: one audit for each kind of promise.
 
     Every audit says which promise is in force, the hash of the configuration, and in one sentence what its outcome
-    proves and what it does not. The exit status is 0 for a pass and 8 otherwise (1..7 are errors, as everywhere).
+    proves and what it does not. The exit status is 0 for a pass, 8 where something is wrong, and 9 where nothing or too
+    little was compared to say anything (1..7 are errors, as everywhere).
     """
     ensure_blas()  # before anything imports MLX: an audit must multiply as the engine does
 
@@ -61,17 +63,28 @@ text_option = click.option(
 
 
 def finish(ctx: click.Context, name: str, data: dict[str, Any], as_json: bool, *tables: Table) -> None:
-    """Print one outcome and leave with its status. data: passed, promise, config_sha256, meaning and what was seen."""
+    """Print one outcome and leave with its status. data: passed, undecided, promise, config_sha256, meaning, and what
+    was seen."""
+    outcome = "passed" if data["passed"] else "UNDECIDED" if data["undecided"] else "NOT PASSED"
     if as_json:
-        print_json({"audit": name, **data})
+        print_json(finite({"audit": name, **data}))
     else:
         for table in tables:
             if table.row_count:
                 stdout.print(table)
         stdout.print(Text(f"promise: {data['promise']}; config {data['config_sha256'][:12]}"))
         stdout.print(Text(data["meaning"]), soft_wrap=True)
-        stdout.print(Text(f"audit {name}: {'passed' if data['passed'] else 'NOT PASSED'}"), style="bold")
-    ctx.exit(0 if data["passed"] else FAILED)
+        stdout.print(Text(f"audit {name}: {outcome}"), style="bold")
+    ctx.exit({"passed": 0, "UNDECIDED": UNDECIDED, "NOT PASSED": FAILED}[outcome])
+
+
+def finite(value: Any) -> Any:
+    """The same data as JSON can say it: None for what is infinite or not a number."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table_of(headings: tuple[str, ...], rows: list[tuple[Any, ...]], title: str = "") -> Table:
@@ -108,22 +121,24 @@ def law(
     subjects = subjects_of(config, drafts or KINDS, seed=seed)
     with ProgressLine(not as_json) as line:
         results = [audit_law(one, trials or TRIALS, seed=seed, progress=line.update) for one in subjects]
-    failed = next((r for r in results if not r.passed), None)
+    failed = next((r for r in results if r.failed), None)
+    undecided = next((r for r in results if r.undecided), None)
     kinds = [one.name.split(" x ")[1] for one in subjects]
     rows = [
         (kind, f"{r.joint.statistic:.0f}/{r.joint.df}", r.joint.p_value, f"{r.variation_bound:.2%}",
          f"{r.smallest_bias:.2%}", "-" if r.identical is None else f"{r.identical / r.trials:.0%}", f"{r.tau:.2f}",
-         ", ".join(r.failed) or "passed")
+         ", ".join(r.failed) or ("undecided" if r.undecided else "passed"))
         for kind, r in zip(kinds, results, strict=True)
     ]  # fmt: skip
     heads = ("drafts", "chi2/df", "p", "TV below", "bias caught", "identical", "tau", "outcome")
     slots = (config.slots[kind].use for kind in ("sampler", "scheduler", "verifier"))
     title = f"{' x '.join(slots)}, {results[0].trials:,} texts a row; bounds and power at 99%"
     data = {
-        "passed": failed is None,
+        "passed": failed is None and undecided is None,
+        "undecided": failed is None and undecided is not None,
         "promise": results[0].promise,
         "config_sha256": config.sha256,
-        "meaning": (failed or max(results, key=lambda r: r.smallest_bias)).meaning,
+        "meaning": (failed or undecided or max(results, key=lambda r: r.smallest_bias)).meaning,
         "results": [r.to_json() for r in results],
     }
     finish(ctx, "law", data, as_json, table_of(heads, rows, title))
@@ -170,8 +185,8 @@ def identity(
 @click.option("--tokens", type=click.IntRange(16), metavar="N",
               help="Tokens of the text. Default: past every turn of the target, at most 2200.")  # fmt: skip
 @click.option("--reference", type=click.IntRange(0), metavar="N",
-              help="Tokens held against the target's float64 reference, if it offers one. Default: all, none for weights "
-              "over 4 GB (they take hours); 0 for none.")  # fmt: skip
+              help="Tokens held against the target's float64 reference, if it offers one; 0 for none. Default: all, or "
+              "none for weights over 4 GB, which take hours.")  # fmt: skip
 @common
 @click.pass_context
 def consistency(
@@ -273,4 +288,5 @@ def kernels(
     heads = ("op", "backend", "calls", "rows", "worst/bound", "call, row", "ties", "outcome")
     if result.references and not as_json:
         stdout.print(Text(f"run as their references: {', '.join(result.references)}"), soft_wrap=True)
-    finish(ctx, "kernels", result.to_dict(), as_json, table_of(heads, rows))
+    data = result.to_dict() | {"undecided": not result.passed and result.first is None}
+    finish(ctx, "kernels", data, as_json, table_of(heads, rows))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from sparkwright.core.audit import audit_law, law, power_of
+from sparkwright.core.audit.statistics import holm
 from sparkwright.core.audit.subjects import TrialKeys
 from sparkwright.core.audit.trials import Rounds
 from sparkwright.core.contracts import Distribution, Draft, RoundReport, Verdict
@@ -122,6 +123,50 @@ def test_a_verifier_that_forgets_the_shared_noise_is_not_plain_decoding_though_i
     wrong = attrs.evolve(cells.cell({}, "coupled", "dense", "fixed"), verifier=Stochastic(), noise="draft")
     result = audit_law(wrong, SMOKE)
     assert result.failed == ("plain decoding's tokens",)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Too few trials
+# --------------------------------------------------------------------------------------------------------------
+
+
+def test_too_few_trials_say_nothing_and_pass_nothing() -> None:
+    subject = cells.cell({}, "stochastic", "dense", "fixed")
+    few = audit_law(subject, 5)
+    assert few.undecided and not few.passed and not few.failed and few.power < 1e-3
+    assert f"a joint bias of 10% would have been seen with a power of {few.power:.1%} only" in few.meaning
+    assert f"at least {few.needed:,} trials are needed" in few.meaning
+    below, enough = audit_law(subject, few.needed * 9 // 10), audit_law(subject, few.needed)
+    assert below.undecided and below.power < 0.99 <= enough.power
+    assert enough.passed and enough.smallest_bias <= 0.101
+    assert enough.needed == few.needed, "what is needed does not depend on what was run"
+
+
+def test_a_bias_of_the_promised_size_is_found_with_the_promised_power() -> None:
+    """Tokens drawn from a law that is off by exactly the bias, evenly: 200 audits' joint tests, at most 6 missed where
+    1 % is promised (probability of more: 0.004)."""
+    rng = np.random.default_rng(4)
+    exact = np.full((4, 4, 4), 1 / 64)
+    biased = exact + np.where(np.arange(64).reshape(4, 4, 4) % 2, 1, -1) * 2 * law.WORTH / 64
+    trials = law._least(lambda n: law._power(n, exact, law.ALPHA, False), law.POWER)
+    found = 0
+    for counts in rng.multinomial(trials, biased.ravel(), size=200):
+        tests = holm(list(law.tests_of(counts.reshape(4, 4, 4), exact)))
+        found += any(test.adjusted < law.ALPHA for test in tests)
+    assert found >= 194
+
+
+def test_one_other_text_is_enough_where_only_one_is_right() -> None:
+    greedy = cells.cell({"temperature": 0.0}, "greedy", "dense", "fixed")
+    assert audit_law(greedy, 20).undecided and audit_law(greedy, 60).passed
+    coupled = cells.cell({}, "coupled", "dense", "fixed")
+    assert audit_law(coupled, 20).undecided and audit_law(coupled, 60).passed
+
+
+def test_a_fault_that_shows_is_a_failure_however_few_trials() -> None:
+    wrong = attrs.evolve(cells.cell({}, "coupled", "dense", "fixed"), verifier=Stochastic(), noise="draft")
+    few = audit_law(wrong, 20)
+    assert few.failed and not few.undecided and not few.passed
 
 
 # --------------------------------------------------------------------------------------------------------------

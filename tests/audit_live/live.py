@@ -11,7 +11,8 @@ import numpy as np
 from tests.deepseek_v4 import tiny
 from tests.deepseek_v4.cases import Case, make
 
-from sparkwright.core.audit.consistency import ConsistencyResult, compare_widths
+from sparkwright.core.audit.consistency import compare_widths
+from sparkwright.core.audit.findings import ConsistencyResult
 from sparkwright.core.audit.watch import Watch
 from sparkwright.core.config import Config, load_config
 from sparkwright.core.contracts import Op, OpSpec, Provider, Settle

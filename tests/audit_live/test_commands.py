@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from sparkwright.core import costs
 from sparkwright.core.cli import cli
-from sparkwright.core.cli.audit import FAILED
+from sparkwright.core.cli.audit import FAILED, UNDECIDED
 from sparkwright.plugins.deepseek_v4.step import Step
 
 Run = Callable[..., Result]
@@ -42,9 +42,9 @@ def said(result: Result, name: str) -> Any:
 
 
 def test_law_audits_the_configured_plugins(run: Run) -> None:
-    law = ("audit", "law", "--trials", "4000", "--set", "scheduler.use=fixed")
+    law = ("audit", "law", "--trials", "6000", "--set", "scheduler.use=fixed")
     data = said(run(*law, "--json"), "law")
-    assert data["promise"] == "law" and [r["trials"] for r in data["results"]] == [4000] * 3
+    assert data["promise"] == "law" and [r["trials"] for r in data["results"]] == [6000] * 3
     one = run(*law, "--drafts", "point", "--set", "verifier.use=coupled")
     assert "promise: identity-up-to-ties; config" in one.stdout and "audit law: passed" in one.stdout
     assert "100%" in one.stdout and "point" in one.stdout and "dense" not in one.stdout
@@ -82,8 +82,23 @@ def test_identity_rollback_and_kernels(run: Run, folder: Path) -> None:
     assert data["texts"] == data["identical"] == 4 and data["promise"] == "identity-up-to-ties"
     text = run("audit", "rollback", *model, "--text", "text.txt", "--tokens", "60").stdout
     assert "audit rollback: passed" in text and "promise: law; config" in text
-    nothing = run("audit", "kernels", *model, "--prompts", "prompts.txt", "--tokens", "2", code=FAILED)
-    assert "nothing was compared" in nothing.stdout and "attend_rows" in nothing.stdout
+    nothing = run("audit", "kernels", *model, "--prompts", "prompts.txt", "--tokens", "2", code=UNDECIDED)
+    assert "othing was compared" in nothing.stdout and "attend_rows" in nothing.stdout
+
+
+def test_too_little_is_neither_a_pass_nor_a_failure(run: Run, folder: Path) -> None:
+    """Nor mistaken for either: its own status, its own word, and what would be enough."""
+    few = said(run("audit", "law", "--trials", "5", "--json", code=UNDECIDED), "law")
+    assert not few["passed"] and few["undecided"] and "Not enough trials to say anything" in few["meaning"]
+    needed = few["results"][0]["needed"]
+    assert f"at least {needed:,} trials" in few["meaning"] and 1000 < needed < 10_000
+    assert "audit law: UNDECIDED" in run("audit", "law", "--trials", "5", code=UNDECIDED).stdout
+    model = ("--model", str(folder), "--prompts", "prompts.txt", "--set", "verifier.use=coupled")
+    plain = run("audit", "identity", *model, "--set", "drafter.use=none", "--tokens", "4", code=UNDECIDED).stdout
+    assert "nothing was compared" in plain
+    once = ("--set", "scheduler.use=fixed", "--set", "scheduler.fixed.depth=1", "--tokens", "3", "--json")
+    data = said(run("audit", "identity", *model, *once, code=UNDECIDED), "identity")
+    assert data["undecided"] and 0 < data["submitted"] < 16 and "at least 16 are needed" in data["meaning"]
 
 
 def test_kernels_list_says_what_runs_and_why(run: Run, folder: Path) -> None:

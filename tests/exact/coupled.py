@@ -95,9 +95,12 @@ def _curves(folder: Path) -> Path:
 
 def tiny_v4(folder: Path) -> World:
     model = write_folder(folder / "v4", RAW, spark_weights(RAW, 2))
-    dspark = {"dspark": {"use": "dspark"}, "dspark, point": {"use": "dspark", "dspark": {"proposal": "point"}}}
-    warm = {"use": "dspark", "dspark": {"temperature": 0.7, "top_k": 8}}
-    drafters = dspark | {"dspark, own temperature": warm} | ANY_TARGET
+    dspark: dict[str, dict[str, Any]] = {
+        "dspark": {"use": "dspark"},
+        "dspark, point": {"use": "dspark", "dspark": {"proposal": "point"}},
+        "dspark, own temperature": {"use": "dspark", "dspark": {"temperature": 0.7, "top_k": 8}},
+    }
+    drafters = dspark | ANY_TARGET
     target = {"use": "deepseek_v4", "model": str(model)}
     return World("tiny V4", target, RAW["vocab_size"], drafters, _curves(folder))
 
