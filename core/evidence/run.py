@@ -18,7 +18,7 @@ from sparkwright.core.evidence import bundle, facts
 from sparkwright.core.evidence.child import in_a_process
 from sparkwright.core.evidence.scrub import Scrubber, scrubber_for
 from sparkwright.core.evidence.steps import STATUSES, STEPS, Job, Settings, Step, Tell, bundled_model
-from sparkwright.core.evidence.work import Work, write_atomically
+from sparkwright.core.evidence.work import Work, clear_away, write_atomically
 
 
 class Launch(Protocol):
@@ -101,11 +101,18 @@ def gather(
         "checkpoint_sha256": facts.checkpoint(model)["sha256"],
         "settings": attrs.asdict(asked),
     }
+    given = [v.value for v in config.values.values() if isinstance(v.value, str) and os.sep in v.value]
+    others: list[str | Path] = [*given, *([config_file] if config_file else []), file, file.parent]
+    scrub = scrubber_for(model=[model], work=[folder], others=others, keep=_keep(steps), names=names)
+    before = _finished(file, scrub.value(header), chosen, steps) if not force and not folder.exists() else None
+    if before is not None:
+        clear_away(folder)  # of a run that was killed just before its end
+        for one in before.steps:
+            finished(one)
+        return before
     with Work(folder, header, again=force) as work:
         _may_replace(file, work, force)
-        given = [v.value for v in config.values.values() if isinstance(v.value, str) and os.sep in v.value]
-        others: list[str | Path] = [*given, *([config_file] if config_file else []), file, file.parent]
-        scrub = scrubber_for(model=[model], work=[folder], others=others, keep=_keep(steps), names=names)
+        fresh: set[str] = set()
         for number, step in enumerate(chosen, 1):
             part, resumed = work.finished(step.name), True
             if part is None or part["status"] == "failed":
@@ -123,8 +130,9 @@ def gather(
                 seconds = round(clock() - began, 3)
                 part, resumed = scrub.value(_part(step, outcome, header, seconds)), False
                 work.keep(step.name, part)
+                fresh.add(step.name)
             finished(_reported(step, part, resumed))
-        return _pack(file, work, header, steps, scrub)
+        return _pack(file, work, header, steps, scrub, fresh)
 
 
 def _part(step: Step, outcome: Mapping[str, Any], header: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -147,21 +155,23 @@ def _part(step: Step, outcome: Mapping[str, Any], header: Mapping[str, Any], sec
     }
 
 
-def _reported(step: Step, part: Mapping[str, Any], resumed: bool = True) -> StepReport:
+def _reported(step: Step, part: Mapping[str, Any], resumed: bool) -> StepReport:
     return StepReport(step.name, part["status"], part["summary"], part["seconds"], resumed)
 
 
-def _pack(file: Path, work: Work, header: Mapping[str, Any], steps: Sequence[Step], scrub: Scrubber) -> Report:
-    """Everything that is finished, into the bundle; a second scrub must find nothing left to do."""
+def _pack(
+    file: Path, work: Work, header: Mapping[str, Any], steps: Sequence[Step], scrub: Scrubber, fresh: set[str]
+) -> Report:
+    """Everything that is finished, into the bundle, scrubbed once more: parts may lie there from before."""
     found = {step.name: work.finished(step.name) for step in steps}
     parts: dict[str, Any] = {}
     reports: list[StepReport] = []
     for number, step in enumerate(steps, 1):
         part = found[step.name]
         if part is None:
-            reports.append(StepReport(step.name, None, "not run", 0.0))
+            reports.append(_missing(step))
             continue
-        reports.append(_reported(step, part))
+        reports.append(_reported(step, part, step.name not in fresh))
         parts[f"{number:02}-{step.name}.json"] = scrub.value(part)
     machine = found.get("machine") or {}
     manifest = {
@@ -190,6 +200,25 @@ def _out(out: str | Path) -> Path:
     if not file.parent.is_dir():
         raise OutputError(f"the folder {file.parent} does not exist; create it, or choose another --out")
     return file
+
+
+def _finished(file: Path, header: Mapping[str, Any], chosen: Sequence[Step], steps: Sequence[Step]) -> Report | None:
+    """What an earlier call of the same command came to, if the file holds all that this one asks for."""
+    try:
+        found = bundle.read(file)
+    except bundle.BundleError:
+        return None
+    if any(found.manifest.get(key) != value for key, value in header.items()):
+        return None
+    parts = {part.get("step"): part for part in found.parts.values()}
+    if any(parts.get(step.name, {}).get("status") in (None, "failed") for step in chosen):
+        return None
+    reports = tuple(_reported(step, parts[step.name], True) if step.name in parts else _missing(step) for step in steps)
+    return Report(file, found.sha256, found.bytes, reports, None)
+
+
+def _missing(step: Step) -> StepReport:
+    return StepReport(step.name, None, "not run", 0.0)
 
 
 def _may_replace(file: Path, work: Work, force: bool) -> None:

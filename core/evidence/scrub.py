@@ -42,6 +42,7 @@ _QUOTED = re.compile(r"(['\"`])(?:~|[A-Za-z]:)?[/\\](?:(?!\1).)*\1")
 _PATH = re.compile(
     r"(?<![\w/>~.])(?:~[\w.-]*/|/(?=[^\s/])|[A-Za-z]:\\)[^\s'\"`,;)\]}]*(?:(?: [^\s/]+){0,4} [^\s/]*/\S*)*"
 )
+_FOLDER = "\x00"
 _MAIL = re.compile(r"[\w.+-]+@[\w-][\w.-]*")
 _ADDRESS = re.compile(
     r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])|(?<![\w:])(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}(?![\w:])"
@@ -74,13 +75,16 @@ class Scrubber:
         if text in self.keep:
             return text
         text = unicodedata.normalize("NFC", text)
+        # Below the model and the work folder file names are ours; below any other folder they may be anybody's.
         for path, shown in self.paths:
-            # Below the model and the work folder file names are ours; below anything else they may be anybody's.
-            tail = r"(?![\w-])" if shown in ("<model>", "<work>") else r"(?![\w-])(?:/[^\s'\"`,;)\]}]*)?"
-            text = re.sub(re.escape(path) + tail, shown, text, flags=re.I)
+            if shown != "<path>":
+                text = re.sub(re.escape(path) + r"(?![\w-])", shown, text, flags=re.I)
         text = _SCHEME.sub("<path>", text)
         text = _QUOTED.sub(lambda found: f"{found[1]}<path>{found[1]}", text)
-        text = _PATH.sub("<path>", text)
+        for path, shown in self.paths:
+            if shown == "<path>":  # a known folder may have blanks in its name: one word for it, then the rest goes
+                text = re.sub(re.escape(path) + r"(?![\w-])", f"/{_FOLDER}", text, flags=re.I)
+        text = _PATH.sub(lambda found: "<path>" + found[0][len(found[0].rstrip(":.")) :], text)
         text = _MAIL.sub("<e-mail>", text)
         text = _ADDRESS.sub("<address>", text)
         for name, shown in self.names:

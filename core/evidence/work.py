@@ -73,16 +73,14 @@ class Work:
     def _open(self, again: bool) -> None:
         path = self.folder / HEADER
         if again:
-            for old in ("parts", "speed"):
-                shutil.rmtree(self.folder / old, ignore_errors=True)
-            for name in (HEADER, "costs.json"):
-                (self.folder / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         self.parts.mkdir(exist_ok=True)
         found = read_object(path)
         if found is None:
-            shutil.rmtree(self.folder / "speed", ignore_errors=True)  # of a run whose header is lost
-            for part in self.parts.iterdir():
-                part.unlink()
+            for old in ("parts", "speed"):  # of a run whose header is lost, or that is begun anew
+                shutil.rmtree(self.folder / old, ignore_errors=True)
+            (self.folder / "costs.json").unlink(missing_ok=True)
+            self.parts.mkdir(exist_ok=True)
             write_atomically(path, (json.dumps(self.header, indent=1) + "\n").encode())
             return
         written = found.pop("written", [])
@@ -117,14 +115,11 @@ class Work:
         write_atomically(self.parts / f"{step}.json", text.encode())
 
     def remove(self) -> None:
-        """After the bundle: everything but other people's files (then the folder stays, with those)."""
-        for old in ("parts", "speed"):
-            shutil.rmtree(self.folder / old, ignore_errors=True)
-        for name in (HEADER, "costs.json", "child.log", "lock"):
-            with suppress(OSError):
-                (self.folder / name).unlink(missing_ok=True)
+        """After the bundle. By a rename first: a run that is killed in here leaves no half of a work folder."""
+        clear_away(self.folder)
         with suppress(OSError):
-            self.folder.rmdir()
+            self.folder.rename(_done(self.folder))
+            clear_away(self.folder)
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -136,6 +131,23 @@ class Work:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _done(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.done")
+
+
+def clear_away(work: Path) -> None:
+    """Removes what is left of a work folder that is done with, and the folder if nobody put anything else there."""
+    folder = _done(work)
+    for old in ("parts", "speed"):
+        shutil.rmtree(folder / old, ignore_errors=True)
+    with suppress(OSError):
+        for name in (HEADER, "costs.json", "child.log", "lock"):
+            (folder / name).unlink(missing_ok=True)
+        for part in folder.glob(".*.part"):
+            part.unlink()
+        folder.rmdir()
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
