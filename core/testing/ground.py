@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from sparkwright.core.config import Config, load_config
-from sparkwright.core.contracts import DrafterFacts, Provider, Site, TargetFacts
+from sparkwright.core.contracts import DrafterFacts, Provider, SchedulerFacts, Site, TargetFacts
 from sparkwright.core.engine import Engine
 from sparkwright.core.errors import SparkwrightError
 from sparkwright.core.hookspecs import hookimpl
@@ -96,9 +96,14 @@ class Turns:
         return None
 
 
-def turns_scheduler() -> Provider:
-    from sparkwright.core.contracts import SchedulerFacts
+def tapping_drafter(taps: tuple[int, ...]) -> Provider:
+    """Random drafts, by a drafter that asks for these layers."""
+    plain = toys.random_drafter()
+    facts = DrafterFacts(block=2, taps=taps)
+    return attrs.evolve(plain, name="kit_taps", describe=lambda options, site: facts)
 
+
+def turns_scheduler() -> Provider:
     return Provider(
         kind="scheduler",
         name=SCHEDULER,
