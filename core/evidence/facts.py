@@ -23,7 +23,8 @@ SMALL_FILES = ("config.json", "generation_config.json", "tokenizer.json", "token
 INDEX = "model.safetensors.index.json"
 LARGEST_SMALL = 64 << 20
 LARGEST_HEADER = 256 << 20
-_SHARD = re.compile(r"[A-Za-z]*(?:-\d+-of-\d+)?\.safetensors")
+_SHARD = re.compile(r"(?:model|weights|consolidated)(?:[-.]\d+(?:-of-\d+)?)?\.safetensors")
+"""Names of weight files that everybody uses; others may say whose they are, and are numbered."""
 
 
 def versions() -> dict[str, str]:

@@ -185,9 +185,9 @@ def test_whatever_a_stranger_writes_is_shown_harmlessly(seed: int) -> None:
 
 
 @pytest.mark.kit
-@pytest.mark.parametrize("seed", range(8))
-def test_whatever_a_stranger_writes_anywhere_is_shown_harmlessly(seed: int) -> None:
-    every(1, seed)
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_a_stranger_writes_in_many_places_is_shown_harmlessly(seed: int) -> None:
+    every(3, seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
