@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="tiny", help="tiny, demo, or a folder")
+    parser.add_argument("--model", default="tiny", help="tiny, tiny-v4, tiny-qwen3, demo, or a folder")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--row-exact", action="store_true")
@@ -39,8 +39,9 @@ def arguments() -> argparse.Namespace:
 def worlds(args: argparse.Namespace, folder: Path) -> list[Any]:
     from tests.exact import coupled
 
-    if args.model == "tiny":
-        return [coupled.tiny_v4(folder / "a"), coupled.tiny_qwen3(folder / "b")]
+    tiny = {"tiny-v4": coupled.tiny_v4, "tiny-qwen3": coupled.tiny_qwen3}
+    if args.model == "tiny" or args.model in tiny:
+        return [make(folder / name) for name, make in tiny.items() if args.model in ("tiny", name)]
     return [coupled.demo(folder) if args.model == "demo" else coupled.real(args.model, args.dtype, folder)]
 
 

@@ -37,6 +37,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--blas", nargs="+", default=["bundled", "openblas"], help="no matter but on the CPU")
     parser.add_argument("--row-exact", nargs="+", default=["off", "on"])
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=40, help="of the text whose bits are compared")
     parser.add_argument("--seconds", type=float, default=5.0, help="of measuring in each setting, about")
     parser.add_argument("--together", action="store_true", help="all settings at once: for compiling; rates suffer")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
@@ -55,6 +56,7 @@ def main() -> int:
                 command = [
                     sys.executable, __file__, "--one", "--model", args.model, "--kernels", kernels, "--blas", blas,
                     "--row-exact", exact, "--tokens", str(args.tokens), "--seconds", str(args.seconds),
+                    "--rows", str(args.rows),
                 ]  # fmt: skip
                 switch = {"SPARKWRIGHT_OPENBLAS": "0"} if blas == "bundled" else {}
                 inherited = {k: v for k, v in os.environ.items() if k != "SPARKWRIGHT_OPENBLAS"}
@@ -97,7 +99,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             with engine(drafter) as running:
                 if what == "plain":
                     began = time.perf_counter()
-                    seen["bits"] = running.run(lambda parts: bits(parts.target))
+                    seen["bits"] = running.run(lambda parts: bits(parts.target, args.rows))
                     print(json.dumps(seen), "after", round(time.perf_counter() - began, 1), file=sys.stderr, flush=True)
                     seen["forward_ms"] = running.run(lambda parts: forwards(parts.target, args.seconds / 3))
                 running.complete(PROMPT, max_tokens=8)
@@ -121,7 +123,7 @@ def repeated(once: Callable[[], float], seconds: float) -> dict[str, float]:
     return {"median": statistics.median(values), "least": min(values), "most": max(values), "repeats": len(values)}
 
 
-def bits(target: Any, count: int = 40) -> dict[str, Any]:
+def bits(target: Any, count: int) -> dict[str, Any]:
     """Rows of blocks that have the bits of their decode, and the largest difference of a logit."""
     import mlx.core as mx
     import numpy as np

@@ -57,7 +57,7 @@ def refused(run: Run, code: int, says: str, *arguments: str) -> None:
 @pytest.mark.parametrize("audit", AUDITS)
 def test_wrong_settings(run: Run, audit: str) -> None:
     refused(run, 2, "unknown key 'verifier.uze'; did you mean", audit, "--set", "verifier.uze=coupled")
-    refused(run, 3, "did you mean 'coupled'", audit, "--set", "verifier.use=cuopled")
+    refused(run, 2, "did you mean 'coupled'", audit, "--set", "verifier.use=cuopled")
     refused(run, 2, "temperature", audit, "--set", "sampler.chain.temperature=warm")
     refused(run, 2, "KEY=VALUE", audit, "--set", "nothing")
     refused(run, 2, "missing.toml", audit, "--config", "missing.toml")

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from click.testing import CliRunner, Result
+from tests.audit_live.test_reference import ape_off_by_one
 
 from sparkwright.core import costs
 from sparkwright.core.cli import cli
@@ -69,6 +70,13 @@ def test_consistency_passes_and_fails(run: Run, folder: Path, monkeypatch: pytes
     passed = run(*audit)
     assert "promise: law; config" in passed.stdout and "verdict: equal" in passed.stdout
     assert "around positions 4, 8, 20" in passed.stdout
+    assert "over 21 of them that function is the model's by its float64 reference" in passed.stdout
+    with monkeypatch.context() as patch:
+        ape_off_by_one(patch)
+        alike = said(run(*audit, "--json", code=FAILED), "consistency")
+        assert alike["verdict"] == "reference" and "not with the model's definition" in alike["meaning"]
+        blind = run(*audit, "--reference", "0").stdout
+        assert "switched off: faults that every width makes alike are not seen" in blind
     right = Step.visible
     monkeypatch.setattr(Step, "visible", lambda self, ratio: right(self, ratio) * 0 + self.most(ratio))
     failed = said(run(*audit, "--json", code=FAILED), "consistency")

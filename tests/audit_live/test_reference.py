@@ -244,6 +244,14 @@ def test_a_fault_that_only_shows_past_128_tokens_needs_as_long_a_text() -> None:
     assert found.verdict == "reference" and found.findings[0].position >= 127
 
 
+def test_row_exact_is_held_against_the_reference_too(folder: Path) -> None:
+    """Forwards of one fixed shape, padded: decoded rows are recorded, longer forwards are cut and counted as such."""
+    config = live.config(folder, {"drafter": {"use": "none"}, "engine": {"row_exact": True, "costs": "none"}})
+    result = audit_consistency(config, [int(t) for t in live.small().tokens[:24]])
+    assert result.passed and result.verdict == "equal" and result.reference == 24 and result.row_exact
+    assert result.uncompared > 0, "chunks of 24 rows are cut into forwards of 8"
+
+
 # ---------------------------------------------------------------------------------------------------- the machinery
 
 

@@ -9,6 +9,10 @@ exact here, not up to ties.
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,3 +42,38 @@ def test_coupled_text_is_plain_text(world: World, temperature: float) -> None:
         assert got.tokens == [plain[seed] for seed in seeds], f"{drafter} with {scheduler} changed a text"
         totals += got.submitted, got.accepted
     assert totals[0] > 1000 and totals[1] > 250, f"{totals} drafts submitted and accepted: too few to prove anything"
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_coupled_text_of_the_bundled_model_is_plain_text(temperature: float, tmp_path: Path) -> None:
+    """A trained DeepSeek-V4 with its own drafter."""
+    world = coupled.demo(tmp_path)
+    plain = coupled.plainly(world, temperature, 2, tokens=64)
+    accepted = 0
+    for drafter, scheduler in (("dspark", "threshold"), ("dspark", "cost_aware"), ("knowing", "fixed")):
+        settings = {"drafter": world.drafters[drafter], "scheduler": SCHEDULERS[scheduler]}
+        got = coupled.texts(world, temperature, settings, range(2), plain, tokens=64)
+        assert got.tokens == plain, f"{drafter} with {scheduler} changed a text"
+        accepted += got.accepted
+    assert accepted > 60
+
+
+CHILD = """
+from pathlib import Path
+from tests.exact import coupled
+world = coupled.tiny_v4(Path("."))
+more = {"tokens": 64, "row_exact": %s}
+plain = coupled.plainly(world, 1.0, 12, **more)
+settings = {"drafter": world.drafters["knowing"], "scheduler": coupled.SCHEDULERS["fixed"]}
+print(sum(a == b for a, b in zip(coupled.texts(world, 1.0, settings, range(12), plain, **more).tokens, plain)))
+"""
+
+
+def test_with_openblas_row_exact_makes_the_promise_of_identity_true(tmp_path: Path) -> None:
+    """In a process of its own: OpenBLAS rounds one row and several differently, `engine.row_exact` mends that."""
+    environ = {name: value for name, value in os.environ.items() if name != "SPARKWRIGHT_OPENBLAS"}
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r})\n" + CHILD % True]
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "12"

@@ -32,7 +32,7 @@ PROMPTS = [
     "In 1969 humans first landed on the Moon. In",
     "a b c d e f g h i j k",
     "The theory of evolution explains",
-    "{\"name\": \"Ada\", \"born\": 1815, \"field\":",
+    '{"name": "Ada", "born": 1815, "field":',
     "My favourite colour is blue because",
     "while True:\n    line = input()\n    if not line:\n        break\n",
 ]
