@@ -12,6 +12,8 @@ def plugin() -> None:
 
 # ---------------------------------------------------------------------------------------- registration of commands
 # Each command lives in a module of its own.
+from sparkwright.core.cli.plugin_check import check  # noqa: E402
 from sparkwright.core.cli.plugin_new import new  # noqa: E402
 
+plugin.add_command(check)
 plugin.add_command(new)

@@ -143,8 +143,8 @@ def _rows(ground: Ground) -> None:
                     for a, b in zip(base, _numbers(kernel(*changed)), strict=True):
                         if a.ndim and a.shape[0] == count and not np.array_equal(a[row], b[row], equal_nan=True):
                             raise CheckFailed(
-                                f"{case.what}: row {row} of {count} changes when its neighbours hold {name}; expected a "
-                                "row to be a function of itself and of what all rows share"
+                                f"{case.what}: row {row} of {count} changes when its neighbours hold {name}; expected "
+                                "a row to be a function of itself and of what all rows share"
                             )
 
 

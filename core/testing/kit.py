@@ -44,7 +44,10 @@ def checks_for(
     if attrs.has(type(options)):
         options = {f.name: getattr(options, f.name) for f in attrs.fields(type(options))}
         options = {name: value for name, value in options.items() if value is not None}
-    ground = Ground(provider, dict(options or {}), dict(config or {}), tuple(cases))
+    config = dict(config or {})
+    slot = {"observer": "observers"}.get(provider.kind, provider.kind)
+    own = config.get(slot, {}).get(provider.name, {})  # its options may come with the configuration
+    ground = Ground(provider, {**own, **(options or {})}, config, tuple(cases))
     expected, entries = dict(expected_failures or {}), entries_for(provider.kind)
     names = [entry.name for entry in entries]
     for name in expected:

@@ -69,8 +69,8 @@ def _no_errors(ground: Ground) -> None:
     said = [w for result in results for w in result.warnings if name in w]
     if broken or said:
         raise CheckFailed(
-            f"it raised and was switched off ({(broken or said)[0]}); expected an observer to take every event: requests "
-            "of one token, cancelled ones, and requests that break off in an error"
+            f"it raised and was switched off ({(broken or said)[0]}); expected an observer to take every event: "
+            "requests of one token, cancelled ones, and requests that break off in an error"
         )
 
 

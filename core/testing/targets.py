@@ -60,8 +60,8 @@ class Driver:
         for i, value in enumerate(off):
             if value > self.bound:
                 raise CheckFailed(
-                    f"position {at + i}: logits differ by {value:.3g} from those of the row decoded by itself, rounding "
-                    f"allows {self.bound:.1g}: {what}"
+                    f"position {at + i}: logits differ by {value:.3g} from those of the row decoded by itself, "
+                    f"rounding allows {self.bound:.1g}: {what}"
                 )
 
 
