@@ -94,6 +94,14 @@ def sparkwright_select_kernel(
 
 
 @hookspec(firstresult=True)
+def sparkwright_decline_kernel(
+    op: OpSpec, device: str, dtype: str, format: str, widths: tuple[int, ...]
+) -> str | None:
+    """Optional. After `sparkwright_select_kernel` answered None to the same question: why, in a few words, for people
+    (`kernels list`, `audit kernels`). "needs CUDA or Metal; this is CPU"."""
+
+
+@hookspec(firstresult=True)
 def sparkwright_target_resources() -> Resources:  # type: ignore[empty-body]
     """Exactly one. Asked once, after the target is built and before the drafter is: what the target lends."""
 

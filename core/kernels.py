@@ -38,8 +38,9 @@ def resolve(path: str, what: str) -> Op:
 
 @attrs.frozen
 class KernelChoice:
-    """One question and its answer. declined: backends that were asked before and do not cover it. override: whether
-    `kernels.ops` named the backend. is_reference: whether the answer is the op's reference itself."""
+    """One question and its answer. declined: backends that were asked before and do not cover it; reasons: what each
+    says about it, or "". override: whether `kernels.ops` named the backend. is_reference: whether the answer is the
+    op's reference itself."""
 
     op: str
     dtype: str
@@ -47,6 +48,7 @@ class KernelChoice:
     widths: tuple[int, ...]
     backend: str
     declined: tuple[str, ...]
+    reasons: tuple[str, ...]
     override: bool
     is_reference: bool
 
@@ -116,22 +118,27 @@ class Kernels:
     def _ask(self, op: OpSpec, dtype: str, format: str, widths: tuple[int, ...]) -> Op:
         override = self._config.kernel_ops.get(op.name)
         order = [override] if override else self._order
+        question = {"op": op, "device": self._device, "dtype": dtype, "format": format, "widths": widths}
+        reasons: list[str] = []
         for i, name in enumerate(order):
-            ask = guarded(
-                self._backends[name].hook.sparkwright_select_kernel, "kernels", name, "sparkwright_select_kernel"
-            )
-            kernel = ask(op=op, device=self._device, dtype=dtype, format=format, widths=widths)
+            hooks = self._backends[name].hook
+            kernel = guarded(hooks.sparkwright_select_kernel, "kernels", name, "sparkwright_select_kernel")(**question)
             if kernel is not None:
                 self._note(op.name, name)
                 plain, before = kernel is reference(op), tuple(order[:i])
                 self.choices.append(
-                    KernelChoice(op.name, dtype, format, widths, name, before, override is not None, plain)
+                    KernelChoice(
+                        op.name, dtype, format, widths, name, before, tuple(reasons), override is not None, plain
+                    )
                 )
                 called = by_rows(kernel, reference(op))
                 return called if self._wrap is None else self._wrap(op, name, called)
+            why = guarded(hooks.sparkwright_decline_kernel, "kernels", name, "sparkwright_decline_kernel")(**question)
+            reasons.append(why or "")
+        said = "".join(f"; {name}: {why}" for name, why in zip(order, reasons, strict=True) if why)
         raise AssemblyError(
             f"no kernel backend of {order} covers the op '{op.name}' on {self._device} for {dtype} activations, "
-            f"weights '{format}' and widths {widths}; add 'unfused' to kernels.use"
+            f"weights '{format}' and widths {widths}{said}; add 'unfused' to kernels.use"
         )
 
     def _note(self, op: str, backend: str) -> None:

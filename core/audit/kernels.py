@@ -19,7 +19,8 @@ from sparkwright.core.contracts import Promise
 
 @attrs.frozen
 class KernelsResult:
-    """ops: what was seen of each op and backend that is not the reference; references: ops that ran as such."""
+    """ops: what was seen of each op and backend that is not the reference; references: ops that ran as such; declined:
+    what the backends that were asked before said about it."""
 
     promise: Promise
     config_sha256: str
@@ -29,6 +30,7 @@ class KernelsResult:
     ops: tuple[Tally, ...]
     references: tuple[str, ...]
     first: Excess | None
+    declined: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -39,7 +41,11 @@ class KernelsResult:
         if self.first is not None:
             return f"A kernel does not compute what its op means: {self.first}."
         if not self.passed:
-            return "Every op ran as its own reference, so nothing was compared: no kernel covers an op on this device."
+            why = "; ".join(self.declined) or "kernels.use names no other backend"
+            return (
+                f"Nothing was compared: every op ran as its own reference ({why}). That is no fault of a kernel and no "
+                "proof of one; run this audit where a kernel backend covers ops."
+            )
         calls = sum(op.calls for op in self.ops)
         return (
             f"In {calls:,} live calls every kernel stayed within its bound of the reference and gave the same bits "
@@ -72,8 +78,14 @@ def audit_kernels(
             results.append(engine.complete(prompt, seed=seed, max_tokens=max_tokens, ignore_eos=True))
             if progress is not None:
                 progress("kernels", done, len(prompts))
+        said = dict.fromkeys(
+            f"{name}: {why or 'declined'}"
+            for choice in engine.run(lambda parts: parts.kernel_choices)
+            if choice.is_reference
+            for name, why in zip(choice.declined, choice.reasons, strict=True)
+        )
         return KernelsResult(
             engine.promise, engine.config_sha256, len(results), sum(len(r.tokens) for r in results),
             sum(r.stats.submitted for r in results), tuple(check.tallies.values()),
-            tuple(sorted(check.references)), check.first,
+            tuple(sorted(check.references)), check.first, tuple(said),
         )  # fmt: skip

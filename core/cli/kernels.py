@@ -77,7 +77,10 @@ def _chosen(config: Config, quiet: bool) -> dict[str, Any]:
 def _why(one: KernelChoice) -> str:
     if one.override:
         return "kernels.ops names it"
-    reason = f"{' and '.join(one.declined)} declined" if one.declined else "first in kernels.use"
+    said = [
+        f"{name} declined" + (f" ({why})" if why else "") for name, why in zip(one.declined, one.reasons, strict=True)
+    ]
+    reason = " and ".join(said) or "first in kernels.use"
     return f"{reason}; the reference" if one.is_reference else reason
 
 

@@ -29,8 +29,10 @@ from typing import Any
 
 import attrs
 import mlx.core as mx
+from gpu_busy import busy
 
 from sparkwright.core.assembly import device_name
+from sparkwright.core.check import LiveCheck
 from sparkwright.core.config import load_config
 from sparkwright.core.contracts import Op, OpSpec, SelectKernel, Site
 from sparkwright.core.kernels import Kernels
@@ -64,6 +66,13 @@ class RandomWeights:
         return self._activation
 
     def _matrix(self, form: str, *shape: int) -> Linear:
+        if form == "affine4":
+            self._key, use = mx.random.split(self._key)
+            packed = (*shape[:-1], shape[-1] // 8)
+            weight = mx.random.split(use, math.prod(packed) // 2).reshape(packed)
+            scales = mx.full((*shape[:-1], shape[-1] // 64), 2.0**-8, dtype=mx.bfloat16)
+            mx.eval(weight, scales)
+            return Linear(weight, scales, -7.5 * scales, "affine", 4, 64)
         if form not in MX:
             weight = mx.random.normal(shape, scale=shape[-1] ** -0.5, dtype=dtype_of(form))
             mx.eval(weight)
@@ -92,9 +101,10 @@ class RandomWeights:
             "ffn.shared_experts.w3": (c.expert_width, c.hidden),
             "ffn.shared_experts.w2": (c.hidden, c.expert_width),
         }
+        lapping = 2 if c.ratios[0] == 4 else 1
         plain = {
-            "attn.compressor.wkv": (2 * c.head_dim, c.hidden),
-            "attn.compressor.wgate": (2 * c.head_dim, c.hidden),
+            "attn.compressor.wkv": (lapping * c.head_dim, c.hidden),
+            "attn.compressor.wgate": (lapping * c.head_dim, c.hidden),
             "attn.indexer.weights_proj": (c.index_heads, c.hidden),
             "attn.indexer.compressor.wkv": (2 * c.index_dim, c.hidden),
             "attn.indexer.compressor.wgate": (2 * c.index_dim, c.hidden),
@@ -109,7 +119,7 @@ class RandomWeights:
             "attn.q_norm.weight": (c.q_rank,),
             "attn.kv_norm.weight": (c.head_dim,),
             "attn.attn_sink": (c.heads,),
-            "attn.compressor.ape": (4, 2 * c.head_dim),
+            "attn.compressor.ape": (c.ratios[0], (2 if c.ratios[0] == 4 else 1) * c.head_dim),
             "attn.compressor.norm.weight": (c.head_dim,),
             "attn.indexer.compressor.ape": (4, 2 * c.index_dim),
             "attn.indexer.compressor.norm.weight": (c.index_dim,),
@@ -131,7 +141,8 @@ class RandomWeights:
     def experts(self, prefix: str) -> ExpertBank:
         c = self._c
         up, down = (c.experts, c.expert_width, c.hidden), (c.experts, c.hidden, c.expert_width)
-        return ExpertBank(w1=self._matrix("mxfp4", *up), w3=self._matrix("mxfp4", *up), w2=self._matrix("mxfp4", *down))
+        form = "affine4" if self._dense == "affine4" else "mxfp4"
+        return ExpertBank(w1=self._matrix(form, *up), w3=self._matrix(form, *up), w2=self._matrix(form, *down))
 
 
 @attrs.define(eq=False)
@@ -207,6 +218,10 @@ def seconds(work: Callable[[], Any], repeats: int, inner: int) -> float:
     return statistics.median(taken[1:])  # the first compiles kernels
 
 
+def again(call: Call, _: int) -> None:
+    mx.eval(list(arrays(call.run(*call.arguments))))
+
+
 def bandwidth(megabytes: int) -> float:
     """Bytes a second of x + 1, read and written: the best of a few runs."""
     x = mx.zeros((megabytes << 18,), dtype=mx.float32)
@@ -241,6 +256,7 @@ def measured(
         return (out.logits,)
 
     total = seconds(layer, options.repeats, 1)
+    device = busy(lambda _: layer(), options.repeats)
     recorder.on = True
     layer()
     recorder.on, calls, recorder.calls = False, recorder.calls, []
@@ -254,6 +270,10 @@ def measured(
         row["calls"] += 1
         row["ms"] += 1e3 * seconds(partial(call.run, *call.arguments), options.repeats, options.inner)
         row["bytes"] += least_bytes(call, result)
+        spent = busy(partial(again, call), options.repeats)
+        if spent is not None:
+            row["busy_us"] = round(row.get("busy_us", 0.0) + spent["us"], 2)
+            row["kernels"] = row.get("kernels", 0) + round(spent["kernels"])
     for row in ops.values():
         row["floor_ms"] = row["bytes"] / speed * 1e3
         row["times_floor"] = round(row["ms"] / row["floor_ms"], 2)
@@ -262,6 +282,8 @@ def measured(
     return {
         "rows": int(tokens.shape[0]),
         "layer_ms": round(total * 1e3, 3),
+        "busy_ms": None if device is None else round(device["us"] / 1e3, 4),
+        "kernels": None if device is None else round(device["kernels"]),
         "sum_of_ops_ms": round(sum(r["ms"] for r in ops.values()), 3),
         "bytes": moved,
         "floor_ms": round(moved / speed * 1e3, 3),
@@ -269,7 +291,31 @@ def measured(
     }
 
 
-def main() -> None:
+def compared(config: ModelConfig, weights: RandomWeights, kernels: Kernels, options: argparse.Namespace) -> int:
+    """The live check of `audit kernels` on this layer; 1 if anything left its bound."""
+    check = LiveCheck(fatal=False)
+
+    def select(op: OpSpec, *, dtype: str, format: str, widths: tuple[int, ...]) -> Op:
+        called = kernels.select(op, dtype=dtype, format=format, widths=widths)
+        return check.wrap(op, kernels.taken[op.name], called)
+
+    model = Model.build(config, weights, select)
+    state = model.new_state()
+    made_up(state, options.context)
+    for rows in (int(r) for r in options.rows.split(",")):
+        for same in (False, True):
+            tokens = mx.full((rows,), 7) if same else mx.random.randint(0, VOCABULARY, (rows,))
+            work = state.begin()
+            mx.eval(model.forward(tokens.astype(mx.int32), state, "all").logits, state.arrays)
+            work.abort()
+    seen = [attrs.asdict(tally) | {"rows": sorted(tally.rows)} for tally in check.tallies.values()]
+    passed = check.first is None and bool(seen)
+    report = {"ratio": options.ratio, "passed": passed, "first": str(check.first), "ops": seen}
+    print(json.dumps(report | {"references": sorted(check.references)}, default=sorted))
+    return 0 if passed else 1
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", default="1,2,4,6,8", help="rows of a forward, comma-separated")
     parser.add_argument("--context", type=int, default=8190, help="tokens before it")
@@ -277,8 +323,12 @@ def main() -> None:
     parser.add_argument("--inner", type=int, default=1, help="runs evaluated together (more on a GPU)")
     parser.add_argument("--kernels", default="auto", help="kernels.use, comma-separated")
     parser.add_argument("--activation", default="auto", choices=["auto", "float32", "bfloat16"])
-    parser.add_argument("--dense", default="mxfp8", choices=["mxfp8", "float32", "bfloat16"])
+    parser.add_argument(
+        "--dense", default="mxfp8", choices=["mxfp8", "affine4", "float32", "bfloat16"], help="affine4: the experts too"
+    )
     parser.add_argument("--same-tokens", action="store_true", help="all rows are one token: the best expert overlap")
+    parser.add_argument("--check", action="store_true", help="no times: every kernel beside its op's reference")
+    parser.add_argument("--ratio", type=int, default=4, choices=[0, 4, 128], help="which kind of layer")
     parser.add_argument("--lock", help="a file; of processes that name the same one, one measures at a time")
     parser.add_argument("--note", default="", help="what a reader should know about the machine")
     parser.add_argument("--out", type=Path)
@@ -294,8 +344,10 @@ def main() -> None:
         Site(device=device),
         list(sparkwright_register_targets()),
     )
-    config = attrs.evolve(FLASH, vocab_size=VOCABULARY)
+    config = attrs.evolve(FLASH, vocab_size=VOCABULARY, ratios=(options.ratio,))
     weights = RandomWeights(config, activation, options.dense)
+    if options.check:
+        return compared(config, weights, kernels, options)
     recorder = Recorder(kernels.select)
     model = Model.build(config, weights, recorder)
     speed = bandwidth(64 if device == "cpu" else 1024)
@@ -325,7 +377,7 @@ def main() -> None:
         "kernels": kernels.taken,
         "activation": activation,
         "dense": options.dense,
-        "experts": "mxfp4",
+        "experts": "affine4" if options.dense == "affine4" else "mxfp4",
         "context": options.context,
         "note": options.note,
         "bandwidth_gb_s": round(speed / 1e9, 2),
@@ -337,7 +389,8 @@ def main() -> None:
     if options.out:
         options.out.write_text(text + "\n")
     print(text)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

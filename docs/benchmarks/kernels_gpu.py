@@ -8,9 +8,11 @@ Run it from the repository with MLX's CUDA (or Metal) backend; JSON goes to stan
 one a summary. `--ops`, `--formats`, `--rows` and `--dtype` narrow a run: on CUDA every kernel costs seconds to compile
 (set MLX_PTX_CACHE_DIR to keep them).
 
-Times are slopes: the time of many calls in one graph, minus that of fewer, over the difference, the median of several
-pairs. Weights rotate over copies that together exceed the cache. `host_us` is the same slope for an operation that
-does nothing: what is near to it is bound by the host, and no statement about the kernel.
+`busy_us` is the time in which the device computed, kernel by kernel, of calls that follow each other (gpu_busy.py); it
+is what the floors are held against. Wall times are slopes: the time of many calls in one graph, minus that of fewer,
+over the difference, the median of several pairs. Weights rotate over copies that together exceed the cache. `host_us` is
+the same slope for an operation that does nothing: what is near to it is bound by the host, and no statement about the
+kernel.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ from typing import Any
 
 os.environ.setdefault("MLX_ENABLE_TF32", "0")
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "benchmarks")]
 
 import attrs  # noqa: E402
 import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
+from gpu_busy import busy  # noqa: E402
 from tests.kernels import cases  # noqa: E402
 
 from sparkwright.core.contracts import Op, OpSpec  # noqa: E402
@@ -341,6 +344,10 @@ def rotate(run: Callable[..., Any], given: list[tuple[Any, ...]]) -> Callable[[i
     return lambda i: cases.flatten(run(*given[i % len(given)]))
 
 
+def evaluated(call: Callable[[int], Any]) -> Callable[[int], None]:
+    return lambda i: mx.eval(call(i))
+
+
 def measure(launcher: Launcher, wanted: argparse.Namespace) -> int:
     tiny = mx.zeros((8,))
     waiting: list[tuple[Timed, Callable[..., Any], str, dict[str, float]]] = []
@@ -369,6 +376,7 @@ def measure(launcher: Launcher, wanted: argparse.Namespace) -> int:
                 seconds = {which: slope(rotate(run, given), reps) for which, run in runs.items()}
                 units = wanted.dtype == "bfloat16" and one.spec.name in (*cases.TILED, "indexer_select")
                 speed = wanted.matrix_fma if units and launcher.tiles else wanted.fma
+                device = {which: busy(evaluated(rotate(run, given))) for which, run in runs.items()}
                 moved, floor = one.bytes(r), max(one.bytes(r) / wanted.bandwidth, one.multiplications(r) / speed)
                 first = first or seconds
                 say(
@@ -376,6 +384,8 @@ def measure(launcher: Launcher, wanted: argparse.Namespace) -> int:
                     fused_us=round(seconds["fused"] * 1e6, 2), stock_us=round(seconds["stock"] * 1e6, 2),
                     speedup=round(seconds["stock"] / seconds["fused"], 3), roofline_us=round(floor * 1e6, 2),
                     over_roofline=round(seconds["fused"] / floor, 3), gb_s=round(moved / seconds["fused"] / 1e9, 1),
+                    busy_us={which: b and round(b["us"], 2) for which, b in device.items()},
+                    kernels={which: b and round(b["kernels"], 2) for which, b in device.items()},
                     over_first={which: round(s / first[which], 3) for which, s in seconds.items()},
                 )  # fmt: skip
     return 0

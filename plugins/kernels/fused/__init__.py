@@ -34,9 +34,10 @@ class FusedOptions:
 
 @attrs.define(eq=False)
 class Fused:
-    """`launcher` is None where neither CUDA nor, if asked for, Metal is there."""
+    """`launcher` is None where neither CUDA nor, if asked for, Metal is there; `idle` then says what is missing."""
 
     launcher: Launcher | None
+    idle: str = ""
 
     @hookimpl
     def sparkwright_select_kernel(self, op: OpSpec, dtype: str, format: str, widths: tuple[int, ...]) -> Op | None:
@@ -46,12 +47,26 @@ class Fused:
 
         return find(self.launcher, op, dtype, format, widths)
 
+    @hookimpl
+    def sparkwright_decline_kernel(
+        self, op: OpSpec, device: str, dtype: str, format: str, widths: tuple[int, ...]
+    ) -> str:
+        if self.launcher is None:
+            return self.idle
+        from sparkwright.plugins.kernels.fused.table import reason
+
+        return reason(self.launcher, op, dtype, format, widths)
+
 
 def build(options: FusedOptions, site: Site) -> Fused:
     from sparkwright.plugins.kernels.fused.launcher import here
 
     launcher = here(site.device)
-    return Fused(None if launcher is not None and launcher.backend == "metal" and not options.metal else launcher)
+    if launcher is None:
+        return Fused(None, f"needs CUDA or Metal; this is {site.device.replace('cpu', 'CPU')}")
+    if launcher.backend == "metal" and not options.metal:
+        return Fused(None, "no Mac has run these kernels yet; kernels.fused.metal = true asks for them")
+    return Fused(launcher)
 
 
 @hookimpl

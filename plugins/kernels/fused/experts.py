@@ -11,10 +11,10 @@ import mlx.core as mx
 from sparkwright.core.contracts import Op
 from sparkwright.plugins.deepseek_v4.linear import ExpertBank
 from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, Plans, Prepared, ceil_div, power_of_two, source
-from sparkwright.plugins.kernels.fused.matmul import TILE, split_of, tile_split
+from sparkwright.plugins.kernels.fused.matmul import TILE, split_of, stages, tiling
 from sparkwright.plugins.kernels.fused.weights import literal, stored, tileable
 
-UP_OUTS, DOWN_OUTS, DOWN_WARPS = 2, 4, 8
+UP_OUTS, DOWN_OUTS, DOWN_WARPS, DOWN_TILES = 2, 4, 8, 1
 
 
 def grouped_experts(launcher: Launcher) -> Op:
@@ -24,14 +24,13 @@ def grouped_experts(launcher: Launcher) -> Op:
         d, width = bank.w1.in_size, bank.w1.out_size
         gate, up, down = stored("a", bank.w1), stored("b", bank.w3), stored("a", bank.w2)
         tiled = tileable(launcher, dtype, bank.w1, bank.w3, bank.w2)
-        split = tile_split(d) if tiled else split_of(d)
-        up_outs, down_outs = (TILE, TILE) if tiled else (UP_OUTS, DOWN_OUTS)
+        split, tiles = tiling(width, d) if tiled else (split_of(d), 0)
+        up_outs, down_outs = (TILE * tiles, TILE * DOWN_TILES) if tiled else (UP_OUTS, DOWN_OUTS)
         defines = f"#define R {r}\n#define TOPK {k}\n"  # macros: experts.h stands outside of the kernel
         helpers = source("experts.h") + (source("tile_members.h") if tiled else "")
         x, index = mx.zeros((r, d), dtype), mx.zeros((r, k), mx.int32)
         sizes = {"K": d, "N": width, "SPLIT": split}
-        if not tiled:
-            sizes |= {"OUTS": up_outs, "C": power_of_two(2 * up_outs * r)}
+        sizes |= {"MT": tiles} if tiled else {"OUTS": up_outs, "C": power_of_two(2 * up_outs * r)}
         first = launcher.prepare(
             "tile_experts_up" if tiled else "experts_up",
             {"x": x, "index": index},
@@ -41,10 +40,10 @@ def grouped_experts(launcher: Launcher) -> Op:
             threads=WARP * split,
             defines=defines + gate.defines + up.defines + f"#define LIMIT {literal(limit)}\n" + helpers,
             fixed=gate.inputs | up.inputs,
+            stages=stages(launcher, split, tiles, 2 * split * tiles * 512) if tiled else 0,
         )
         sizes = {"K": width, "N": d, "WARPS": DOWN_WARPS}
-        if not tiled:
-            sizes |= {"OUTS": down_outs, "C": power_of_two(down_outs * r)}
+        sizes |= {"MT": DOWN_TILES} if tiled else {"OUTS": down_outs, "C": power_of_two(down_outs * r)}
         second = launcher.prepare(
             "tile_experts_down" if tiled else "experts_down",
             {"hidden": mx.zeros((r * k, width), dtype), "index": index, "weight": mx.zeros((r, k))},
@@ -54,6 +53,7 @@ def grouped_experts(launcher: Launcher) -> Op:
             threads=WARP * DOWN_WARPS,
             defines=defines + down.defines + helpers,
             fixed=down.inputs,
+            stages=stages(launcher, DOWN_WARPS, DOWN_TILES, r * k * DOWN_TILES * 64) if tiled else 0,
         )
         return first, second
 

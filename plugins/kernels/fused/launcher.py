@@ -85,6 +85,8 @@ class Launcher:
 
     backend: Backend
     tiles: bool = attrs.field()
+    scale_bytes: dict[Held, tuple[int, int]] = attrs.field(factory=dict, init=False)
+    """What weights.scale_bytes has read: the range of scales of a weight."""
     _kernels: dict[Any, Any] = attrs.field(factory=dict, init=False)
 
     @tiles.default
@@ -105,16 +107,17 @@ class Launcher:
         threads: int,
         defines: str = "",
         fixed: Mapping[str, mx.array] | None = None,
+        stages: int = 1,
     ) -> Prepared:
         """body: a file of source/ without its suffix; groups: threadgroups in x and y, of `threads` each.
 
         inputs: arrays like those of the calls to come, in their order; fixed: those that are the same in all of them.
-        constants: compile-time names of the body; defines: text in front of it.
+        constants: compile-time names of the body; defines: text in front of it. stages: of source/tile.h.
         """
         given = {**inputs, **(fixed or {})}
         parts = [source(f"prelude_{self.backend}.h"), source("matrix.h")]
         if body.startswith("tile_") or body == "indexer_scores":
-            parts += [source(f"tiles_{self.backend}.h"), source("tile.h")]
+            parts += [f"#define STAGES {stages}", source(f"tiles_{self.backend}.h"), source("tile.h")]
         header = "\n".join([*parts, defines, ""])
         types = TYPES[self.backend]
         known = "".join(

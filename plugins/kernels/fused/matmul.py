@@ -24,12 +24,22 @@ OUTS = 4
 
 
 TILE = 16
-"""Rows of the matrix that a threadgroup computes on matrix units."""
+"""Rows of the matrix that a warp's matrix units take at once."""
 
 
-def tile_split(k: int) -> int:
-    """As split_of, for tiles."""
-    return 8 if k >= 1024 else 4 if k >= 512 else 1
+MOST_STAGES, SHARED = 4, 48 << 10
+
+
+def tiling(n: int, k: int) -> tuple[int, int]:
+    """Warps that share the columns, and how many times TILE rows a threadgroup computes: by the sizes of the weights
+    alone, so that neither depends on the rows."""
+    return (8 if k >= 1024 else 4 if k >= 512 else 1), 1
+
+
+def stages(launcher: Launcher, warps: int, tiles: int, shared: int) -> int:
+    """Blocks of columns of which a warp's weights are on their way at a time, as shared memory allows beside `shared`
+    bytes. It changes no result."""
+    return 1 if launcher.backend == "metal" else max(2, min(MOST_STAGES, (SHARED - shared) // (warps * tiles * 1280)))
 
 
 def split_of(k: int) -> int:
@@ -89,11 +99,11 @@ def _multiply(
     first = next(iter(inputs.values()))
     r, dtype, n, k = first.shape[0], first.dtype, linear.out_size, linear.in_size
     tiled = tileable(launcher, dtype, linear)
-    split, outs = (tile_split(k), TILE) if tiled else (split_of(k), OUTS)
+    split, tiles = tiling(n, k) if tiled else (split_of(k), 0)
+    outs = TILE * tiles if tiled else OUTS
     matrix = stored("a", linear)
     sizes = {"R": r, "K": k, "N": n, "G": groups, "SPLIT": split}
-    if not tiled:
-        sizes |= {"OUTS": outs, "C": power_of_two(outs * r)}
+    sizes |= {"MT": tiles} if tiled else {"OUTS": outs, "C": power_of_two(outs * r)}
     return launcher.prepare(
         "tile_matmul" if tiled else "small_rows_matmul",
         inputs,
@@ -103,6 +113,7 @@ def _multiply(
         threads=WARP * split,
         defines=matrix.defines + defines + source(f"rows_{rows}.h") + (source(f"tile_{rows}.h") if tiled else ""),
         fixed=matrix.inputs,
+        stages=stages(launcher, split, tiles, split * tiles * 512) if tiled else 0,
     )
 
 
@@ -116,7 +127,8 @@ def project_rows(launcher: Launcher) -> Op:
         k = linears[0].in_size
         matrices = [stored(letter.lower(), linear) for letter, linear in zip(LETTERS, linears, strict=False)]
         tiled = tileable(launcher, dtype, *linears)
-        split, outs = (tile_split(k), TILE) if tiled else (split_of(k), OUTS)
+        split, tiles = tiling(sum(linear.out_size for linear in linears), k) if tiled else (split_of(k), 0)
+        outs = TILE * tiles if tiled else OUTS
         starts, at = [], 0
         for linear in linears:
             starts.append(at)
@@ -127,8 +139,7 @@ def project_rows(launcher: Launcher) -> Op:
         for matrix in matrices:
             fixed |= matrix.inputs
         sizes = {"R": r, "K": k, "SPLIT": split}
-        if not tiled:
-            sizes |= {"OUTS": outs, "C": power_of_two(outs * r)}
+        sizes |= {"MT": tiles, "GROUPS": at} if tiled else {"OUTS": outs, "C": power_of_two(outs * r)}
         outputs = {f"y_{LETTERS[i]}": ((r, linear.out_size), dtype) for i, linear in enumerate(linears)}
         return launcher.prepare(
             "tile_project" if tiled else "project_rows",
@@ -141,6 +152,7 @@ def project_rows(launcher: Launcher) -> Op:
             + defines
             + source("tile_normed.h" if tiled else "rows_normed.h"),
             fixed=fixed,
+            stages=stages(launcher, split, tiles, split * (tiles * 512 + 32)) if tiled else 0,
         )
 
     def run(

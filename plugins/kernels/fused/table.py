@@ -76,3 +76,17 @@ def covers(op: OpSpec, format: str, widths: tuple[int, ...]) -> bool:
     if op == ops.ROUTE_SCORES:
         return all(experts <= MOST_EXPERTS for experts in widths[1:2]) and all(k <= 32 for k in widths[2:])
     return bool(formats)
+
+
+def reason(launcher: Launcher, op: OpSpec, dtype: str, format: str, widths: tuple[int, ...]) -> str:
+    """Why `find` found nothing."""
+    if op not in TABLE and (op.name, op.reference) not in FOREIGN:
+        return "has no kernel for this op"
+    if dtype not in DTYPES:
+        return f"takes {', '.join(DTYPES)} activations, not {dtype}"
+    unread = [part for part in format.replace("/", "+").split("+") if part and part not in FORMS]
+    if unread:
+        return f"does not read {' or '.join(unread)} weights"
+    if op == ops.INDEXER_SELECT and launcher.backend == "cuda" and dtype != "bfloat16":
+        return f"takes bfloat16 activations on CUDA, not {dtype}"
+    return f"does not take widths {', '.join(map(str, widths))}" if widths else "does not take such weights"

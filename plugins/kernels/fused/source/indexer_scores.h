@@ -1,5 +1,6 @@
   // score [R, SPAN] = sum_h weight_h relu(<query_h, key>), by tiles: a threadgroup has 16 keys, eight heads are a tile's rows.
   // Heads in eights go round the SPLIT warps. query [R, HEADS, K], keys [SPAN, K].
+  RING(SPLIT * RING_WORDS);
   SHARED float part[SPLIT * R * 128];
   const int span = keys_shape[0], first = GROUP_X * 16;
   const size_t last = size_t(span - 1);
@@ -11,13 +12,14 @@
       float acc[4];
       UNROLL for (int i = 0; i < 4; i++) acc[i] = 0.0f;
       const auto rows = plain_row(query, size_t(m * HEADS + head) * K, head < HEADS);
-      tile_dot<Tile<0, K, 8>, K, 8, 1>(rows, keys, keys, keys, size_t(first), last, 0, LANE, acc);
+      tile_dot<Tile<0, K, 8>, K, 8, 1, MT>(rows, keys, keys, keys, size_t(first), last, 0, LANE, ring + WARP * RING_WORDS,
+                                           acc);
       UNROLL for (int i = 0; i < 4; i++) {
         const int h = at + tile_row(LANE, i);
         if (h < HEADS) total[i] = fused(float(weight[m * HEADS + h]), acc[i] > 0.0f ? acc[i] : 0.0f, total[i]);
       }
     }
-    keep_tile(part + (m * SPLIT + WARP) * 128, LANE, total);
+    keep_tile<MT>(part + (m * SPLIT + WARP) * 128, LANE, total);
   }
   BARRIER();
   for (int at = THREAD; at < R * 16; at += SPLIT * 32) {

@@ -5,6 +5,8 @@ typedef uint Pair;  // two bfloat16
 #define TILE_XS 1
 #define MX_SHIFT 64  // codes come out times 2^-62 and their scale
 #define MX_FACTOR 4.611686018e18f
+#define RING_WORDS (STAGES * MT * TILE_WEIGHTS * 160)
+#define RING(words) __shared__ __align__(16) uint ring[words]
 FN int tile_weight(int lane, int i) { return lane / 4 + 8 * i; }
 FN int tile_chunk(int lane) { return lane % 4; }
 FN int tile_x_row(int lane) { return lane / 4; }
@@ -28,26 +30,37 @@ FN void pairs_of_bits(uint4 a, Pair* out) {
   out[3] = __byte_perm(a.y, a.w, 0x7632);
 }
 FN void pairs8(const __nv_bfloat16* p, Pair* out) { pairs_of_bits(*reinterpret_cast<const uint4*>(p), out); }
-// Weights must not drive activations out of the first cache.
-FN uint4 read_once(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-  return v;
+// Copies that a lane starts and later waits for, in the order in which it started them.
+FN uint* slot_of(uint* ring, int slot, int lane) { return ring + slot * 160 + lane * 4; }  // [32, 4] weights, [32] scales
+template <int BYTES>
+FN void bring(const void* p, uint* to) {
+  const uint at = (uint)__cvta_generic_to_shared(to);
+  if (BYTES == 16) asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" :: "r"(at), "l"(p) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(p), "n"(BYTES == 16 ? 4 : BYTES) : "memory");
 }
-FN void weights8(const __nv_bfloat16* p, Pair* out) { pairs_of_bits(read_once(p), out); }
 template <int N>
-FN void words(const uint* p, uint* out) {
-  UNROLL for (int i = 0; i < N / 4; i++) {
-    const uint4 v = read_once(p + 4 * i);
-    out[4 * i] = v.x; out[4 * i + 1] = v.y; out[4 * i + 2] = v.z; out[4 * i + 3] = v.w;
-  }
-  if (N % 4 == 2)
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(out[N / 4 * 4]), "=r"(out[N / 4 * 4 + 1]) : "l"(p + N / 4 * 4));
+FN void bring_weights(const void* p, uint* slot) { bring<N * 4>(p, slot); }
+FN uint* scale_slot(uint* slot, int lane) { return slot + (128 - 3 * lane); }
+template <int K>
+FN void bring_scale(const uint8_t* s, size_t row, uint k, uint* slot) {
+  if (K % 128 == 0) bring<4>(s + (row * (K / 32) + k / 128 * 4), scale_slot(slot, (int)threadIdx.x % 32));
 }
-FN uint byte_of(const uint8_t* p) {
-  uint v;
-  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p));
-  return v;
+FN void bring_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+FN void bring_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 1) : "memory"); }
+FN void weights8(const __nv_bfloat16*, const uint* slot, Pair* out) { pairs_of_bits(*reinterpret_cast<const uint4*>(slot), out); }
+template <int N>
+FN void words(const uint*, const uint* slot, uint* out) {
+  if (N == 4) {
+    const uint4 v = *reinterpret_cast<const uint4*>(slot);
+    out[0] = v.x; out[1] = v.y; out[2] = v.z; out[3] = v.w;
+  } else {
+    UNROLL for (int i = 0; i < N; i++) out[i] = slot[i];
+  }
+}
+template <int K>
+FN uint scale_of(const uint8_t* s, size_t row, uint k, const uint* slot) {
+  if (K % 128 != 0) return s[row * (K / 32) + k / 32];
+  return (*(slot + (128 - 3 * ((int)threadIdx.x % 32))) >> (k / 32 % 4 * 8)) & 255u;
 }
 FN uint product(uint a, uint b) {  // of two bfloat16 each
   uint y;
@@ -60,19 +73,20 @@ FN uint difference(uint a, uint b) {
   return y;
 }
 FN uint scale_bits(uint byte) { return (byte + MX_SHIFT) * 0x00800080u; }
+// A code times 2^6 + 2^12 has its magnitude where a bfloat16 has it, and its sign: a product is another unit's work.
 FN void fp4_pairs(uint word, uint byte, Pair* out) {
-  const uint scale = scale_bits(byte);
-  out[0] = product(((word << 6) & 0x01c001c0u) | ((word << 12) & 0x80008000u), scale);
-  out[1] = product(((word << 2) & 0x01c001c0u) | ((word << 8) & 0x80008000u), scale);
-  out[2] = product(((word >> 2) & 0x01c001c0u) | ((word << 4) & 0x80008000u), scale);
-  out[3] = product(((word >> 6) & 0x01c001c0u) | (word & 0x80008000u), scale);
+  const uint scale = scale_bits(byte), high = word >> 8;
+  out[0] = product(((word & 0x000f000fu) * 0x1040u) & 0x81c081c0u, scale);
+  out[1] = product(((word & 0x00f000f0u) * 0x0104u) & 0x81c081c0u, scale);
+  out[2] = product(((high & 0x000f000fu) * 0x1040u) & 0x81c081c0u, scale);
+  out[3] = product(((high & 0x00f000f0u) * 0x0104u) & 0x81c081c0u, scale);
 }
 FN void fp8_pairs(uint first, uint second, uint byte, Pair* out) {
   const uint scale = scale_bits(byte - 6u);
-  const uint codes[4] = {__byte_perm(first, second, 0x4000), __byte_perm(first, second, 0x5010),
-                         __byte_perm(first, second, 0x6020), __byte_perm(first, second, 0x7030)};
+  const uint codes[4] = {__byte_perm(first, second, 0x4400), __byte_perm(first, second, 0x5511),
+                         __byte_perm(first, second, 0x6622), __byte_perm(first, second, 0x7733)};
   UNROLL for (int i = 0; i < 4; i++)
-    out[i] = product(((codes[i] >> 4) & 0x07f007f0u) | (codes[i] & 0x80008000u), scale);
+    out[i] = product(((codes[i] * 16u) & 0x07f007f0u) | (codes[i] & 0x80008000u), scale);
 }
 FN void u4_pairs(uint word, Pair* out) {  // 128 + code is a bfloat16 with the code in its low bits
   UNROLL for (int i = 0; i < 4; i++) out[i] = difference(((word >> (4 * i)) & 0x000f000fu) | 0x43004300u, 0x43084308u);
