@@ -65,9 +65,13 @@ def on_gpu(device: str) -> Op:
     @cache
     def kernel() -> Callable[..., Any]:
         """Made by the first call: being asked for a device that is not here is no error."""
-        make = mx.fast.metal_kernel if device == "metal" else mx.fast.cuda_kernel
-        names = {"input_names": ["branch", "streams", "post", "comb"], "output_names": ["y"]}
-        made: Callable[..., Any] = make(name=f"hyper_expand_{device}", source=source(device), **names)
+        make: Any = mx.fast.metal_kernel if device == "metal" else mx.fast.cuda_kernel
+        made: Callable[..., Any] = make(
+            name=f"hyper_expand_{device}",
+            input_names=["branch", "streams", "post", "comb"],
+            output_names=["y"],
+            source=source(device),
+        )
         return made
 
     def run(branch: mx.array, streams: mx.array, post: mx.array, comb: mx.array) -> mx.array:

@@ -7,15 +7,17 @@ terminal and stdout is not: two writers on one terminal would overwrite each oth
 from __future__ import annotations
 
 import sys
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 from sparkwright.core.contracts import Provider, Site, option
 from sparkwright.core.generation import RequestInfo, Result, RoundTrace
 from sparkwright.core.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
 
 BAR = 24
 
@@ -42,6 +44,8 @@ class Meter:
     def sparkwright_request_started(self, request: RequestInfo) -> None:
         self.tokens, self.submitted, self.accepted = 0, [], []
         if self.live:
+            from rich.live import Live
+
             self.display = Live(console=self.console, transient=True, redirect_stdout=False, redirect_stderr=False)
             self.display.start()
 
@@ -65,6 +69,8 @@ class Meter:
 
     def picture(self, title: str) -> Table:
         """One bar for each position of the block: of its drafts that were verified, how many were accepted."""
+        from rich.table import Table
+
         table = Table(title=title, box=None, show_header=False, title_justify="left", pad_edge=False)
         for depth, (passed, tried) in enumerate(zip(self.accepted, self.submitted, strict=True), start=1):
             full = round(BAR * passed / tried)
@@ -86,6 +92,8 @@ class Meter:
 
 
 def build(options: Options, site: Site) -> Meter:
+    from rich.console import Console  # not above: every command imports every plugin, and rich is not light
+
     auto = sys.stderr.isatty() and not sys.stdout.isatty()
     return Meter(Console(stderr=True, highlight=False), options.live == "always" or (options.live == "auto" and auto))
 
