@@ -68,6 +68,11 @@ def audit_consistency(
 
         def work(parts: Parts) -> ConsistencyResult:
             facts = parts.target.facts
+            if facts.rollback is None:
+                raise RequestError(
+                    f"target '{parts.target.name}' does not take rows back, so it can verify no blocks; there is "
+                    "nothing to compare"
+                )
             count, why_none = length_for(parts.target, reference, len(tokens))
             result = compare_widths(
                 parts.target, watch, tokens, turns=facts.turns, prefill=(PREFILL, config.engine.prefill_chunk),

@@ -170,6 +170,12 @@ def config_table() -> Any:
     return table()
 
 
+def test_a_target_that_cannot_take_rows_back_is_refused() -> None:
+    config = toy_config({}, toys.markov_target(config_table(), rollback=None))
+    with pytest.raises(RequestError, match="'markov' does not take rows back"):
+        audit_consistency(config, [1, 2, 3, 4] * 10)
+
+
 def test_a_text_that_is_too_short_is_refused() -> None:
     with pytest.raises(RequestError, match="at least 16"):
         audit_consistency(toy_config({}), [1, 2, 3])
