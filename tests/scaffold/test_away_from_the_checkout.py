@@ -1,6 +1,6 @@
-"""The wheel built from the sdist, in an empty environment: plugins, checks and new packages work without a checkout.
+"""The wheel that is built from the sdist: templates are in it, and in an empty environment it serves who writes plugins.
 
-It fetches what a user's `pip install` would fetch (about 100 MB), so it needs a network or a package index.
+The second test fetches what a user's `pip install` would fetch (about 100 MB), so it needs a network or a package index.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import venv
 import zipfile
 from pathlib import Path
 
+import attrs
 import pytest
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
+TEMPLATES = "core/scaffold/templates"
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -31,24 +31,46 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def test_the_installed_package_serves_who_writes_plugins(tmp_path: Path) -> None:
-    run(sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", tmp_path / "dist", ROOT, cwd=tmp_path)
-    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
-    source = tmp_path / "source"
-    source.mkdir()
-    run("tar", "xzf", sdist, "-C", source, "--strip-components=1", cwd=tmp_path)
-    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "dist", source, cwd=tmp_path)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    inside = zipfile.ZipFile(wheel).namelist()
-    templates = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "core/scaffold/templates").rglob("*") if p.is_file())
-    templates = [f"sparkwright/{path}" for path in templates if "__pycache__" not in path and "_cache" not in path]
-    assert len(templates) > 20 and set(templates) <= set(inside)
-    assert (source / "examples/json/sparkwright_json.py").is_file()
+@attrs.frozen
+class Built:
+    """What is published: the sdist, unpacked, and the wheel built from that."""
 
+    source: Path
+    wheel: Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("built")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist")
+    run(*build, "--sdist", ROOT, cwd=folder)
+    (sdist,) = (folder / "dist").glob("*.tar.gz")
+    source = folder / "source"
+    source.mkdir()
+    run("tar", "xzf", sdist, "-C", source, "--strip-components=1", cwd=folder)
+    run(*build, "--wheel", source, cwd=folder)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return Built(source, wheel)
+
+
+@pytest.mark.kit
+def test_templates_and_examples_are_in_what_is_published(built: Built) -> None:
+    inside = {name for name in zipfile.ZipFile(built.wheel).namelist() if "/scaffold/" in name}
+    files = [p.relative_to(ROOT).as_posix() for p in (ROOT / TEMPLATES).rglob("*") if p.is_file()]
+    files = [path for path in files if "__pycache__" not in path and "_cache/" not in path]
+    assert len(files) > 20 and {f"sparkwright/{path}" for path in files} <= inside
+    assert all((built.source / path).is_file() for path in files)
+    for example in (ROOT / "examples").glob("*/pyproject.toml"):
+        name = example.parent.name
+        assert (built.source / "examples" / name / f"sparkwright_{name}.py").is_file()
+
+
+@pytest.mark.slow
+def test_the_installed_package_serves_who_writes_plugins(built: Built, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     here, python = tmp_path / "elsewhere", tmp_path / "env/bin/python"
     here.mkdir()
-    run(python, "-m", "pip", "install", "--quiet", f"sparkwright[cpu] @ file://{wheel}", "hatchling", cwd=here)
+    run(python, "-m", "pip", "install", "--quiet", f"sparkwright[cpu] @ file://{built.wheel}", "hatchling", cwd=here)
     command = tmp_path / "env/bin/sparkwright"
     where = run(python, "-c", "import sparkwright; print(sparkwright.__file__)", cwd=here)
     assert str(tmp_path / "env") in where
@@ -58,7 +80,7 @@ def test_the_installed_package_serves_who_writes_plugins(tmp_path: Path) -> None
     offline = ("--quiet", "--no-build-isolation", "--no-deps", "--no-index")
     run(python, "-m", "pip", "install", *offline, here / "sparkwright-mine", cwd=here)
     for example in ("suffix_automaton", "trigram"):
-        run(python, "-m", "pip", "install", *offline, source / "examples" / example, cwd=here)
+        run(python, "-m", "pip", "install", *offline, built.source / "examples" / example, cwd=here)
     listed = json.loads(run(command, "plugins", "list", "--json", cwd=here))
     names = {item["name"] for item in listed["installed"]}
     assert {"mine", "suffix_automaton", "trigram", "deepseek_v4", "lookup"} <= names and not listed["unusable"]
