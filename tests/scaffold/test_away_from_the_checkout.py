@@ -1,6 +1,6 @@
-"""The wheel that is built from the sdist: templates are in it, and in an empty environment it serves who writes plugins.
+"""The wheel built from the sdist: it has the templates, and in an empty environment it serves who writes plugins.
 
-The second test fetches what a user's `pip install` would fetch (about 100 MB), so it needs a network or a package index.
+The second test fetches what a user's `pip install` would fetch (about 100 MB): it needs a network or an index.
 """
 
 from __future__ import annotations
