@@ -5,6 +5,7 @@ From a shell: `sparkwright plugin check NAME|PATH`.
 """
 
 from sparkwright.core.testing.check import Check, CheckFailed, Outcome, Skipped
+from sparkwright.core.testing.kernels import OpCase
 from sparkwright.core.testing.kit import checks_for, parametrize_with_checks
 
-__all__ = ["Check", "CheckFailed", "Outcome", "Skipped", "checks_for", "parametrize_with_checks"]
+__all__ = ["Check", "CheckFailed", "OpCase", "Outcome", "Skipped", "checks_for", "parametrize_with_checks"]

@@ -263,7 +263,7 @@ def _on_device(ground: Ground) -> None:
             return [draft.tokens, *extra]
 
         try:
-            mx.eval(mx.compile(traced)(d.keys(0, len(h), d.block)))
+            mx.compile(traced)(d.keys(0, len(h), d.block))  # traced, not run
         except Exception as error:
             if "attempting to eval" in str(error).lower():
                 raise CheckFailed(

@@ -17,7 +17,6 @@ from typing import Any
 import attrs
 
 from sparkwright.core.contracts import Provider
-from sparkwright.core.errors import SparkwrightError
 from sparkwright.core.plugins import providers_of
 from sparkwright.core.testing.check import CheckFailed
 
@@ -43,8 +42,12 @@ def load(name, file):
     spec.loader.exec_module(module)
     return module
 
-def host():
-    return [repr(random.getstate()), repr(numpy.random.get_state())]
+def host(seed):
+    random.seed(seed)
+    numpy.random.seed(seed)
+
+def left():
+    return [hash(random.getstate()), hash(repr(numpy.random.get_state()))]
 
 def functions():
     import mlx.core as mx
@@ -60,15 +63,18 @@ def state():
     import mlx.core as mx
     return [numpy.array(s).tolist() for s in mx.random.state]
 
-def forget(before):
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] not in heavy and not name.startswith("sparkwright.core"):
-            del sys.modules[name]
+def forget(name):
+    own = name if name.startswith("sparkwright.") else name.split(".")[0]
+    for other in list(sys.modules):
+        if other == own or other.startswith(own + "."):
+            del sys.modules[other]
 
 seen = {}
 for name, file in wanted:
-    out = seen[name] = {"error": "", "heavy": [], "host": [], "changed": [], "seeded": False, "providers": []}
-    modules, before = set(sys.modules), host()
+    out = {"error": "", "heavy": [], "host": [], "left": [], "changed": [], "seeded": False, "providers": []}
+    seen[name] = out
+    modules = set(sys.modules)
+    host(1)
     try:
         module = load(name, file)
         if any(key.startswith("sparkwright_register_") for key in vars(module)):
@@ -76,8 +82,8 @@ for name, file in wanted:
     except BaseException as error:
         out["error"] = f"{type(error).__name__}: {error}"
     out["heavy"] = [m for m in heavy if m in sys.modules and m not in modules]
-    out["host"] = [n for n, a, b in zip(("random", "numpy.random"), before, host()) if a != b]
-    forget(modules)
+    out["left"] = left()
+    forget(name)
 
 try:  # a second time, with MLX there before: does it touch MLX?
     table = functions()
@@ -85,7 +91,8 @@ except ImportError:
     table = None
 if table is not None:
     for name, file in wanted:
-        modules, before = set(sys.modules), state()
+        before = state()
+        host(2)
         try:
             module = load(name, file)
             if any(key.startswith("sparkwright_register_") for key in vars(module)):
@@ -96,7 +103,9 @@ if table is not None:
         seen[name]["changed"] = sorted(k for k in table if now.get(k) is not table[k])
         seen[name]["seeded"] = state() != before
         table = now
-        forget(modules)
+        pairs = zip(("random", "numpy.random"), seen[name]["left"], left())
+        seen[name]["host"] = [n for n, a, b in pairs if a == b]  # two seeds before, one state after
+        forget(name)
 print("\n" + json.dumps(seen))
 """
 
@@ -104,7 +113,7 @@ print("\n" + json.dumps(seen))
 @attrs.frozen
 class Seen:
     """What a module's import did. error: what it raised; heavy: heavy packages it brought; host: host generators it
-    moved; changed: functions of MLX, NumPy and `random` that it replaced; seeded: MLX's generator moved; providers:
+    seeded; changed: functions of MLX, NumPy and `random` that it replaced; seeded: MLX's generator moved; providers:
     (kind, name) that its hooks give."""
 
     error: str
@@ -126,7 +135,7 @@ def module_of(provider: Provider) -> str | None:
             continue  # a test that imports the hook of the plugin is not the plugin
         try:
             found = providers_of(module, name)
-        except SparkwrightError:
+        except Exception:  # a module that is half made, or broken: not where this came from
             continue
         if any((p.kind, p.name, _home(p)) == (provider.kind, provider.name, _home(provider)) for p in found):
             return name
