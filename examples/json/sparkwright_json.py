@@ -141,8 +141,8 @@ class Sampler:
         import mlx.core as mx
 
         if state not in self.masks:
-            begins = {first for first in {piece[:1] for piece in self.pieces} if first and step(state, first) is not None}
-            allowed = [piece[:1] in begins and step(state, piece) is not None for piece in self.pieces]
+            first = {c for c in {piece[:1] for piece in self.pieces} if c and step(state, c) is not None}
+            allowed = [piece[:1] in first and step(state, piece) is not None for piece in self.pieces]
             for token in self.eos:
                 allowed[token] = complete(state)
             if not any(allowed) and state and not complete(state):
