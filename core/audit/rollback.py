@@ -99,7 +99,8 @@ def audit_rollback(
     vocabulary = target.facts.vocab_size
     tokens = list(tokens)
     state = target.new_state()
-    clean = {size: _clean(target, tokens, prompt, size) for size in (1, WIDEST_VERIFY)}
+    tell = progress or (lambda what, done, total: None)
+    clean = {size: _clean(target, tokens, prompt, size, tell) for size in (1, WIDEST_VERIFY)}
     scale = _largest(clean[1])
     rounding = min(_largest(clean[1] - clean[WIDEST_VERIFY]), 16 * usual_rounding(target) * scale)
 
@@ -136,8 +137,7 @@ def audit_rollback(
             difference = float("inf") if math.isnan(difference) else difference
             if difference > worst:
                 worst, worst_position = difference, at
-        if progress is not None:
-            progress("rollback", at - prompt, end - prompt)
+        tell("rollback", at - prompt, end - prompt)
     return RollbackResult(rounds, forwarded, at, checks, worst, worst_position, rounding, scale)
 
 
@@ -145,7 +145,7 @@ def _largest(array: Any) -> float:
     return float(np.abs(np.array(array)).max())
 
 
-def _clean(target: Target, tokens: list[int], prompt: int, size: int) -> Any:
+def _clean(target: Target, tokens: list[int], prompt: int, size: int, tell: Callable[[str, int, int], None]) -> Any:
     """Logits float32 [len(tokens) - prompt, V] of the rows after the prompt, `size` at a time, never rolled back."""
     import mlx.core as mx
 
@@ -157,4 +157,5 @@ def _clean(target: Target, tokens: list[int], prompt: int, size: int) -> Any:
         assert logits is not None
         mx.eval(logits)
         rows.append(logits)
+        tell(f"clean run by {size}", at + size - prompt, len(tokens) - prompt)
     return mx.concatenate(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,25 +77,29 @@ def write(text: str) -> None:
 
 
 class ProgressLine:
-    """Progress as one line of standard error that rewrites itself, where that is a terminal; gone at the end."""
+    """Progress as one line of standard error that rewrites itself, where that is a terminal; gone at the end, and not
+    written again by a thread that is still at work (Ctrl-C does not wait for it)."""
 
     def __init__(self, enabled: bool = True) -> None:
-        self._enabled, self._open = enabled and sys.stderr.isatty(), False
+        self._enabled, self._open, self._lock = enabled and sys.stderr.isatty(), False, threading.Lock()
 
     def update(self, what: str, done: int, total: int) -> None:
-        if self._enabled:
-            sys.stderr.write(f"\r\x1b[K{what} {done:,}/{total:,}")
-            sys.stderr.flush()
-            self._open = True
+        with self._lock:
+            if self._enabled:
+                sys.stderr.write(f"\r\x1b[K{what} {done:,}/{total:,}")
+                sys.stderr.flush()
+                self._open = True
 
     def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._open:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._open = False
+        with self._lock:
+            self._enabled = False
+            if self._open:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+                self._open = False
 
 
 def model_option(function: F) -> F:

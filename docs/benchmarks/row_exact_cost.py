@@ -1,7 +1,7 @@
 """What `engine.row_exact` gives and costs: bits of decode against verify, and rates with and without it.
 
-    python docs/benchmarks/row_exact_cost.py > docs/benchmarks/row_exact_cost.json
-    python docs/benchmarks/row_exact_cost.py --model models/smollm2 >> docs/benchmarks/row_exact_cost.json
+    python docs/benchmarks/row_exact_cost.py > docs/benchmarks/row_exact_cost.jsonl
+    python docs/benchmarks/row_exact_cost.py --model models/smollm2 --rows 14 >> FILE
     python docs/benchmarks/row_exact_cost.py --together --blas gpu --kernels auto unfused
 
 One line of JSON a setting, each measured in a process of its own: row_exact off and on, with MLX's bundled BLAS and
