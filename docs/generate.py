@@ -142,6 +142,7 @@ EXITS: dict[str, dict[int, str]] = {
     "kernels list": {},
     "models convert": {},
     "models inspect": {4: "the checkpoint cannot be read, or does not hold what its config asks for"},
+    "plugin check": {1: "a check failed"},
     "plugin new": {},
     "plugins list": {},
     "plugins show": {},
