@@ -168,6 +168,20 @@ def planted(data: dict[str, Any], path: tuple[Any, ...], junk: Any) -> None:
     at[path[-1]] = copy.deepcopy(junk)
 
 
+def everywhere_else(value: Any, junk: str) -> Any:
+    """The same with every text replaced, but for what tells the steps apart."""
+    if isinstance(value, dict):
+        return {k: v if k in ("step", "status") else everywhere_else(v, junk) for k, v in value.items()}
+    if isinstance(value, list):
+        return [everywhere_else(v, junk) for v in value]
+    return junk if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("junk", [j for j in JUNK if isinstance(j, str)])
+def test_a_bundle_in_which_every_text_is_hostile_is_shown_harmlessly(junk: str) -> None:
+    harmless(everywhere_else(fakes.sample(), junk), junk)
+
+
 def every(step: int, seed: int) -> None:
     """Every step-th place of a real bundle in turn gets something else."""
     chance, real = random.Random(seed), fakes.sample()
