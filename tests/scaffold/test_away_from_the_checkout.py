@@ -87,5 +87,5 @@ def test_the_installed_package_serves_who_writes_plugins(built: Built, tmp_path:
     run(command, "plugin", "check", "mine", cwd=here)
     run(command, "plugin", "check", "suffix_automaton", cwd=here)
     settings = ("--set", "target.use=trigram", "--set", "drafter.use=suffix_automaton", "--set", "scheduler.use=fixed")
-    said = run(command, "generate", *settings, "--prompt", "def sparkwright_", "--max-tokens", "60", "--json", cwd=here)
+    said = run(command, "generate", "def sparkwright_", *settings, "--max-tokens", "60", "--json", cwd=here)
     assert json.loads(said)["stats"]["accepted"] > 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,11 @@ def test_they_are_clean_under_mypy_strict(site: Site) -> None:
 def test_plugin_check_finds_them_by_name(site: Site) -> None:
     done = site.run("-m", "sparkwright", "plugin", "check", "made_scheduler")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_command_in_each_readme_uses_the_plugin(site: Site) -> None:
+    for kind, package in site.made.items():
+        name, *rest = shlex.split(package.command)
+        assert name == "sparkwright" and f"made_{kind}" in package.command
+        done = site.run("-m", "sparkwright", *rest)
+        assert done.returncode == 0, (package.command, done.stdout, done.stderr)
