@@ -14,7 +14,7 @@ import pytest
 from sparkwright.core.testing import Check, parametrize_with_checks
 from sparkwright_json import Options, Sampler, State, complete, sparkwright_register_samplers, step
 
-MODEL = {"target": {"use": "deepseek_v4"}, "generation": {"max_tokens": 10}}
+MODEL = {"target": {"use": "deepseek_v4"}, "generation": {"max_tokens": 12}}
 
 
 @parametrize_with_checks(sparkwright_register_samplers(), config=MODEL)
