@@ -16,7 +16,8 @@ from sparkwright.core.plugins import GROUP, Catalogue, providers_of
 def find(what: str, catalogue: Catalogue) -> list[Provider]:
     """The providers of NAME, KIND:NAME, a .py file, or a package's folder. PluginError if there are none."""
     path = Path(what).expanduser()
-    if os.sep in what or what.endswith(".py") or path.is_dir():
+    installed = any(item.provider.name == what for item in catalogue.installed)
+    if os.sep in what or what.endswith(".py") or (path.is_dir() and not installed):
         return at(path)
     kind, colon, name = what.rpartition(":")
     if colon and kind not in KINDS:
