@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from sparkwright.core import blas, costs
+from sparkwright.core import blas, costs, guard
 from sparkwright.core.check import LiveCheck
 from sparkwright.core.config import Config, Slot, load_config
 from sparkwright.core.contracts import (
@@ -324,7 +324,10 @@ class _Assembly:
 
     def _build(self, item: Installed, site: Site) -> object:
         provider = item.provider
-        built: object = guarded(provider.build, provider.kind, provider.name, "build")(self._options(item), site)
+        with guard.Watch() as watch:
+            built: object = guarded(provider.build, provider.kind, provider.name, "build")(self._options(item), site)
+        if watch.replaced:
+            raise PluginError(f"{provider.kind} plugin '{provider.name}': its build {watch.sentence}")
         return built
 
     def _observers(self, told: Callable[[str, int, int], None] | None) -> Observers:

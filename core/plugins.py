@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 import attrs
 import pluggy
 
-from sparkwright.core import hookspecs
+from sparkwright.core import guard, hookspecs
 from sparkwright.core.contracts import HOOK_API, KINDS, Kind, Provider
 from sparkwright.core.errors import ConfigError, PluginError, did_you_mean
 
@@ -26,6 +26,8 @@ ALLOW_LIST = "SPARKWRIGHT_PLUGINS"
 NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 RESERVED = ("use", "model", "auto", "ops", "check")
 """Names of plugins: what they look like, and those that are keys of the configuration themselves."""
+_TAMPERING: dict[str, str] = {}
+"""What modules did while they were imported, by entry point: they are imported once a process and discovered often."""
 _REGISTER: dict[Kind, str] = {
     kind: f"sparkwright_register_{kind}" + ("" if kind == "kernels" else "s") for kind in KINDS
 }
@@ -160,7 +162,13 @@ def _load(entry: EntryPoint, clash: list[str], installed: list[Installed], unusa
     """Load one entry point into one of the two lists; whatever it raises stays with it."""
     name, version = _distribution(entry)
     try:
-        providers = providers_of(entry.load(), entry.name)
+        with guard.Watch() as watch:
+            loaded = entry.load()
+        if watch.replaced:
+            _TAMPERING[entry.value] = watch.sentence
+        if entry.value in _TAMPERING:
+            raise PluginError(f"importing it {_TAMPERING[entry.value]}")
+        providers = providers_of(loaded, entry.name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a plugin may even call sys.exit while it is imported

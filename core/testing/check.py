@@ -60,7 +60,7 @@ class Check:
 
     @property
     def id(self) -> str:
-        return f"{self.provider}-{self.name.replace(' ', '-')}"
+        return f"{self.provider}-{self.name.replace(',', '').replace(' ', '-')}"
 
     def run(self) -> None:
         """Raises CheckFailed if the plugin does not keep its contract, Skipped if the check does not apply to it.
