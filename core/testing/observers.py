@@ -123,7 +123,7 @@ def _raising(plugin: Any, hook: str) -> Any:
         raise RuntimeError("planted")
 
     planted.__name__ = hook
-    kind = type(plugin)
+    kind: Any = type(plugin)
     space: dict[str, Any] = {hook: hookimpl(planted), "__slots__": ()}
     raising = type(kind)(f"Raising{kind.__name__}", (kind,), space)
     made = copy.copy(plugin)

@@ -46,13 +46,13 @@ def keeps(provider: Provider, name: str, folder: Path) -> None:
     assert outcome.status in ("passed", "skipped"), outcome.message
 
 
-@pytest.mark.parametrize(("provider", "name"), every(slow=False))
+@pytest.mark.parametrize(("provider", "name"), list(every(slow=False)))
 def test_a_bundled_plugin_keeps_its_contract(provider: Provider, name: str, tmp_path: Path) -> None:
     keeps(provider, name, tmp_path)
 
 
 @pytest.mark.kit
-@pytest.mark.parametrize(("provider", "name"), every(slow=True))
+@pytest.mark.parametrize(("provider", "name"), list(every(slow=True)))
 def test_a_bundled_plugin_keeps_its_law(provider: Provider, name: str, tmp_path: Path) -> None:
     keeps(provider, name, tmp_path)
 

@@ -13,7 +13,7 @@ from sparkwright.core.contracts import Provider
 from sparkwright.core.testing import Check, checks_for
 
 HOMES = (metadata, drafters, schedulers, verifiers, samplers, targets, observers, kernels)
-TWINS: list[Twin] = [twin for home in HOMES for twin in home.TWINS]  # type: ignore[attr-defined]
+TWINS: list[Twin] = [twin for home in HOMES for twin in home.TWINS]
 STATISTICAL = ("q is what is drawn from", "law of the text")
 
 
@@ -55,7 +55,7 @@ def test_the_faults_are_many_and_every_kind_has_some() -> None:
 @pytest.mark.parametrize(
     "good",
     [home.GOOD for home in HOMES],
-    ids=[home.__name__.rpartition(".")[2] for home in HOMES],  # type: ignore[attr-defined]
+    ids=[home.__name__.rpartition(".")[2] for home in HOMES],
 )
 def test_a_good_twin_passes_everything_but_that_tests_import_mlx(good: Provider) -> None:
     bad = [

@@ -90,7 +90,7 @@ class OwnConfidence(Table):
 
 class ReadsTheHost(Table):
     def pick(self, row: mx.array, keys: mx.array, k: int, limit: int) -> mx.array:
-        return mx.array(int(super().pick(row, keys, k, limit).item()))
+        return mx.array(super().pick(row, keys, k, limit).tolist())
 
 
 class NoLimit(Table):
@@ -160,8 +160,8 @@ def make(kind: type[Table], **facts: Any) -> Provider:
         logits = mx.array(np.random.default_rng(3).normal(size=(size, size)).astype(np.float32) * 1.5)
         return kind(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
 
-    given = DrafterFacts(**({"block": BLOCK, "proposal": "dense", "confidence": True} | facts))
-    return provider("drafter", build, given)
+    said: dict[str, Any] = {"block": BLOCK, "proposal": "dense", "confidence": True} | facts
+    return provider("drafter", build, DrafterFacts(**said))
 
 
 GOOD = make(Table)

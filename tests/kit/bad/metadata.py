@@ -23,9 +23,13 @@ def from_module(name: str) -> Provider:
     return attrs.evolve(GOOD, name="elsewhere", build=build)
 
 
+def _double(x: int) -> int:
+    return 2 * x
+
+
 @attrs.frozen
 class Doubling:
-    depth: int = attrs.field(default=2, converter=lambda x: 2 * x, metadata={"help": "twice what was asked"})
+    depth: int = attrs.field(default=2, converter=_double, metadata={"help": "twice what was asked"})
 
 
 @attrs.frozen

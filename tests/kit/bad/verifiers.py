@@ -106,7 +106,7 @@ class Moody(Rejection):
 
 class ReadsTheHost(Rejection):
     def flags(self, p: Distribution, accepted: mx.array) -> mx.array:
-        return super().flags(p, accepted) if p.flags.max().item() >= 0 else mx.zeros_like(accepted)
+        return super().flags(p, accepted) if int(p.flags.max()) >= 0 else mx.zeros_like(accepted)
 
 
 def make(kind: type[Rejection]) -> Provider:
