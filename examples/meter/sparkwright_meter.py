@@ -15,9 +15,8 @@ from sparkwright.core.generation import RequestInfo, Result, RoundTrace
 from sparkwright.core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
-    from rich.table import Table
 
 BAR = 24
 
@@ -67,15 +66,16 @@ class Meter:
     def sparkwright_engine_closed(self) -> None:
         self._hide()  # a request that failed never finished
 
-    def picture(self, title: str) -> Table:
+    def picture(self, title: str) -> Group:
         """One bar for each position of the block: of its drafts that were verified, how many were accepted."""
+        from rich.console import Group
         from rich.table import Table
 
-        table = Table(title=title, box=None, show_header=False, title_justify="left", pad_edge=False)
+        table = Table(box=None, show_header=False, pad_edge=False)
         for depth, (passed, tried) in enumerate(zip(self.accepted, self.submitted, strict=True), start=1):
             full = round(BAR * passed / tried)
             table.add_row(f"draft {depth}", "█" * full + "░" * (BAR - full), f"{passed / tried:.0%} of {tried}")
-        return table
+        return Group(title, table)
 
     def _count(self, submitted: int, accepted: int) -> None:
         more = submitted - len(self.submitted)
