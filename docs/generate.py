@@ -203,7 +203,29 @@ def exit_statuses() -> Iterator[str]:
         yield f"| `sparkwright {command}` | {own} |\n"
 
 
+def plugin_checks() -> Iterator[str]:
+    from sparkwright.core.testing import common
+    from sparkwright.core.testing.kit import entries_for
+
+    yield "# Conformance checks\n\n" + NOTE
+    yield (
+        "Every check of `sparkwright plugin check` and `sparkwright.core.testing`, by kind of plugin; how they work, "
+        "and what they can and cannot find, is in [plugin checks](../plugin-checks.md). Slow ones are statistical "
+        "or take many forwards; `--fast` leaves them out.\n"
+    )
+    every = {entry.name: entry for entry in (*common.FIRST, *common.LAST, common.MODEL)}
+    lists = [("Every kind", list(every.values()))]
+    lists += [(k.capitalize(), [e for e in entries_for(k) if e.name not in every or e != every[e.name]]) for k in KINDS]
+    for title, entries in lists:
+        yield f"\n## {title}\n\n| check | what a pass shows |\n|---|---|\n"
+        for entry in entries:
+            slow = " (slow)" if entry.slow else ""
+            only = " (targets and drafters)" if entry == common.MODEL else ""
+            yield f"| `{entry.name}`{slow} | {entry.proves}{only} |\n"
+
+
 PAGES = {
+    "plugin-checks.md": plugin_checks,
     "hooks.md": hooks,
     "plugins.md": plugins,
     "configuration.md": configuration,
