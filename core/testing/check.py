@@ -86,6 +86,7 @@ class Check:
             return "skipped", str(reason)
         except Exception as error:
             said = str(error) if isinstance(error, CheckFailed) else f"{type(error).__name__}: {error}"
+            said = " ".join(line.strip() for line in said.splitlines())
             message = f"{self.kind} '{self.provider}', check '{self.name}': {said}"
             return (
                 ("expected", f"expected to fail ({self.expected}): {message}")

@@ -11,7 +11,7 @@ from sparkwright.core.contracts import Provider, Site
 from sparkwright.core.engine import Engine
 from sparkwright.core.errors import NumericError
 from sparkwright.core.hookspecs import hookimpl
-from sparkwright.core.testing.check import CheckFailed
+from sparkwright.core.testing.check import CheckFailed, Skipped
 from sparkwright.core.testing.ground import SCHEDULER, Entry, Ground, prompt_for, same_text, text
 
 QUIET: dict[str, Any] = {"observers": {"use": []}}
@@ -126,8 +126,11 @@ def _raising(plugin: Any, hook: str) -> Any:
     kind: Any = type(plugin)
     space: dict[str, Any] = {hook: hookimpl(planted), "__slots__": ()}
     raising = type(kind)(f"Raising{kind.__name__}", (kind,), space)
-    made = copy.copy(plugin)
-    object.__setattr__(made, "__class__", raising)
+    try:
+        made = copy.copy(plugin)
+        object.__setattr__(made, "__class__", raising)
+    except TypeError as error:
+        raise Skipped(f"no fault can be planted in what it builds: {error}") from None
     return made
 
 

@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 from tests.dspark.folders import write_folder
 from tests.dspark.tiny import SPARK, spark_weights
+from tests.kernels.cases import Case, problem
 
-from sparkwright.core.contracts import Provider
+from sparkwright.core.contracts import OpSpec, Provider
 from sparkwright.core.plugins import discover
-from sparkwright.core.testing import Check, checks_for
+from sparkwright.core.testing import Check, OpCase, checks_for
 from sparkwright.core.testing.isolated import look, module_of
+from sparkwright.plugins.deepseek_v4 import ops
+from sparkwright.plugins.kernels.fused import launcher
+from sparkwright.plugins.kernels.fused.launcher import Launcher
 
 BUNDLED = [i.provider for i in discover().installed if i.distribution == "sparkwright"]
 NEEDS_A_MODEL = {("drafter", "dspark"), ("target", "deepseek_v4"), ("target", "mlx_lm")}
@@ -84,6 +88,26 @@ def test_dspark_keeps_its_contract_on_the_tiny_v4(tiny: Path, proposal: str) -> 
     target = {"target": {"use": "deepseek_v4", "model": str(tiny)}}
     provider = named("drafter", "dspark")
     assert failures(checks_for(provider, options={"proposal": proposal}, config=target)) == []
+
+
+@pytest.mark.kit
+@pytest.mark.parametrize(
+    ("op", "per_row"),
+    [(ops.HYPER_EXPAND, (0, 1, 2, 3)), (ops.SMALL_ROWS_MATMUL, (0,))],
+    ids=lambda op: getattr(op, "name", ""),
+)
+def test_the_metal_text_of_fused_kernels_keeps_the_contract(
+    op: OpSpec, per_row: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "here", lambda device: Launcher("metal"))
+
+    def arguments(rows: int, seed: int) -> tuple[Any, ...]:
+        return problem(Case(op.name, "float32", "float32", rows, "small")).arguments
+
+    case = OpCase(op, arguments, format="float32", widths=(4, 64), per_row=per_row)
+    checks = checks_for(named("kernels", "fused"), options={"metal": True}, cases=[case])
+    outcome = next(c for c in checks if c.name == "Metal source").outcome()
+    assert outcome.status == "passed", outcome
 
 
 @pytest.mark.kit

@@ -14,15 +14,15 @@ from sparkwright.core.testing import Check, checks_for
 
 HOMES = (metadata, drafters, schedulers, verifiers, samplers, targets, observers, kernels)
 TWINS: list[Twin] = [twin for home in HOMES for twin in home.TWINS]
-STATISTICAL = ("q is what is drawn from", "law of the text")
+LATER = ("q is what is drawn from", "law of the text", "Metal source")
 
 
 def named(provider: Provider, name: str) -> Check:
     return next(check for check in checks_for(provider) if check.name == name)
 
 
-def by_speed(statistical: bool) -> list[Twin]:
-    return [twin for twin in TWINS if (twin.check in STATISTICAL) == statistical]
+def in_tier(later: bool) -> list[Twin]:
+    return [twin for twin in TWINS if (twin.check in LATER) == later]
 
 
 def caught(twin: Twin) -> None:
@@ -34,14 +34,14 @@ def caught(twin: Twin) -> None:
     assert good.status == "passed", good
 
 
-@pytest.mark.parametrize("twin", by_speed(False), ids=str)
+@pytest.mark.parametrize("twin", in_tier(False), ids=str)
 def test_a_faulty_plugin_is_caught_by_name(twin: Twin) -> None:
     caught(twin)
 
 
 @pytest.mark.kit
-@pytest.mark.parametrize("twin", by_speed(True), ids=str)
-def test_a_faulty_law_is_caught_by_name(twin: Twin) -> None:
+@pytest.mark.parametrize("twin", in_tier(True), ids=str)
+def test_a_faulty_law_or_metal_text_is_caught_by_name(twin: Twin) -> None:
     caught(twin)
 
 

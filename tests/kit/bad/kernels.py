@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import mlx.core as mx
@@ -80,16 +81,51 @@ class Greedy(Backend):
         return self.kernel
 
 
+SOURCE = """
+  const uint column = thread_position_in_grid.x, i = thread_position_in_grid.y * D + column;
+  y[i] = x[i] * x[i] + shared[COLUMN];
+"""
+
+
+def metal(column: str) -> Op:
+    """The op as a Metal kernel; `column` is which shared number is added."""
+
+    def run(x: mx.array, shared: mx.array) -> mx.array:
+        r, d = x.shape
+        make: Any = mx.fast.metal_kernel
+        kernel = make(
+            name=f"kit_square_rows_{len(column)}", input_names=["x", "shared"], output_names=["y"],
+            source=SOURCE.replace("COLUMN", column),
+        )  # fmt: skip
+        (y,) = kernel(
+            inputs=[x, shared], template=[("D", d)], grid=(d, r, 1), threadgroup=(d, 1, 1),
+            output_shapes=[(r, d)], output_dtypes=[mx.float32],
+        )  # fmt: skip
+        made: mx.array = y
+        return made
+
+    return run
+
+
+class OnMetal(Backend):
+    @hookimpl
+    def sparkwright_select_kernel(self, op: OpSpec, dtype: str, device: str) -> Op | None:  # type: ignore[override]
+        return self.kernel if op == OP and dtype == "float32" and device == "metal" else None
+
+
 def make(kernel: Op, kind: Callable[[Op], Backend] = Backend) -> Provider:
     return provider("kernels", lambda site: kind(kernel), None, tools={"cases": "tests.kit.bad.kernels:cases"})
 
 
 GOOD = make(right)
+ON_METAL = make(metal("column"), OnMetal)
 TWINS = [
     Twin("wrong in one row", "agrees with the reference", make(wrong_row), GOOD),
     Twin("seven rows at most", "agrees with the reference", make(seven), GOOD),
     Twin("depends on neighbours", "rows are apart", make(neighbours), GOOD),
     Twin("leaves elements unwritten", "every element is written", make(unwritten), GOOD),
     Twin("raises for an op it does not have", "selection", make(right, KnowsAll), GOOD),
+    Twin("Metal text that reads out of bounds", "Metal source", make(metal("column + 1"), OnMetal), ON_METAL),
+    Twin("Metal text with another meaning", "Metal source", make(metal("D - 1 - column"), OnMetal), ON_METAL),
     Twin("answers for any op", "selection", make(right, Greedy), GOOD),
 ]
