@@ -56,11 +56,11 @@ if triton is not None:
             step = STEPS - 1 - back
             c = tl.load(states + step * size + at, mask=inside, other=1.0)
             if step % 2 == 0:
-                s = tl.sum(c, axis=1)[:, None, :] + eps
-                d = (d - tl.sum(d * c / s, axis=1)[:, None, :]) / s
+                down = tl.sum(c, axis=1)[:, None, :] + eps  # another name in each branch: Triton types a name once
+                d = (d - tl.sum(d * c / down, axis=1)[:, None, :]) / down
             else:
-                s = tl.sum(c, axis=2)[:, :, None] + eps
-                d = (d - tl.sum(d * c / s, axis=2)[:, :, None]) / s
+                across = tl.sum(c, axis=2)[:, :, None] + eps
+                d = (d - tl.sum(d * c / across, axis=2)[:, :, None]) / across
         tl.store(dx + at, d, mask=inside)
 
 
