@@ -168,7 +168,12 @@ def _written(ground: Ground) -> None:
 def _selection(ground: Ground) -> None:
     ask = built(ground, here())
     strange = OpSpec("kit_no_such_op", "sparkwright.core.testing.kernels:here", "an op that nobody has")
-    answer = ask(op=strange, device=here(), dtype="float32", format="", widths=(7,))
+    try:
+        answer = ask(op=strange, device=here(), dtype="float32", format="", widths=(7,))
+    except Exception as error:
+        raise CheckFailed(
+            f"asked for an op that it cannot know it raises {type(error).__name__}: {error}; expected None: not mine"
+        ) from None
     if answer is not None and answer is not reference(strange):
         raise CheckFailed("it answers for an op that it cannot know; expected None, or the op's reference")
     for case in cases_of(ground):

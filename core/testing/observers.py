@@ -11,6 +11,7 @@ from sparkwright.core.contracts import Provider, Site
 from sparkwright.core.engine import Engine
 from sparkwright.core.errors import NumericError
 from sparkwright.core.hookspecs import hookimpl
+from sparkwright.core.roles import Observers
 from sparkwright.core.testing.check import CheckFailed, Skipped
 from sparkwright.core.testing.ground import SCHEDULER, Entry, Ground, prompt_for, same_text, text
 
@@ -101,10 +102,12 @@ def _isolated(ground: Ground) -> None:
     hooks = ("request_started", "round_finished", "request_finished")
     with ground.engine(QUIET, DRAFTING) as plain:
         wanted = text(plain, 1)
+    made: list[Any] = []
     for hook in hooks:
 
         def build(options: Any, site: Site, hook: str = hook) -> object:
-            return _raising(provider.build(options, site), f"sparkwright_{hook}")
+            made.append(_raising(provider.build(options, site), f"sparkwright_{hook}"))
+            return made[-1]
 
         name = provider.name
         with ground.engine(_use(ground, name), DRAFTING, providers=[attrs.evolve(provider, build=build)]) as engine:
@@ -114,6 +117,8 @@ def _isolated(ground: Ground) -> None:
             same_text(again.tokens, wanted, f"a later text with an observer whose {hook} raised")
         if not any(name in w and "planted" in w for w in (*result.warnings, *again.warnings)):
             raise CheckFailed(f"its {hook} raised and no warning names it; expected it to be switched off and reported")
+    for plugin in made:  # one that was switched off is told nothing more, and may hold a file
+        Observers([(provider.name, plugin)]).tell("engine_closed")
 
 
 def _raising(plugin: Any, hook: str) -> Any:

@@ -143,6 +143,7 @@ def test_an_engine_beside_them_says_what_it_says_without_them(crowded: Path, tmp
     assert beside == alone and len(alone.strip()) > 10
 
 
+@pytest.mark.kit
 @pytest.mark.parametrize(
     ("name", "says"),
     [
