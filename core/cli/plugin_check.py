@@ -118,8 +118,12 @@ def _show(rows: list[dict[str, Any]], counts: dict[str, int]) -> None:
         result = Text(row["status"], style=STYLE[row["status"]])
         table.add_row(*cells, Text(row["check"]), result, f"{row['seconds']:.2f}")
     stdout.print(table)
+    said: dict[tuple[str, str, str], list[str]] = {}  # several checks often fail, or say nothing, for one reason
     for row in rows:
-        if row["status"] in ("failed", "skipped", "expected"):
-            said = row["message"] if row["status"] != "skipped" else f"{row['check']}: {row['message']}"
-            stdout.print(Text(f"{row['status']}: {said}", style=STYLE[row["status"]]))
+        who = f"{row['kind']} '{row['plugin']}'"
+        reason = row["message"].removeprefix(f"{who}, check '{row['check']}': ")
+        if row["status"] != "passed":
+            said.setdefault((row["status"], who, reason), []).append(row["check"])
+    for (status, who, reason), names in said.items():
+        stdout.print(Text(f"{status}: {who}, {', '.join(names)}: {reason}", style=STYLE[status]))
     stdout.print(Text(", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no checks"))
