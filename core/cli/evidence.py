@@ -44,9 +44,9 @@ def evidence(
     """Measure what a model does on this machine, in one file that can be sent to the project.
 
     Seven steps: machine, checkpoint, doctor, audit of the kernels on the device, audit of consistency over a thousand
-    rows, calibration, plain decoding against speculation at temperature 1. Nothing personal goes into the file, only
-    JSON; `evidence show FILE.zip` shows all of it. A step that fails is recorded and the others go on. What is finished
-    is kept beside the file: after Ctrl-C, a crash or a failed step, the same command goes on from there.
+    compressed rows, calibration, plain decoding against speculation at temperature 1. Nothing personal goes into the
+    file, only JSON; `evidence show FILE.zip` shows all of it. A step that fails is recorded and the others go on. What
+    is finished is kept beside the file: after Ctrl-C, a crash or a failed step, the same command goes on from there.
 
     \b
     sparkwright evidence --model ~/models/DeepSeek-V4-Flash --out evidence.zip

@@ -222,7 +222,8 @@ def width_rows(data: Any) -> list[tuple[str, int, float, int, int, int, int, int
         rows, position, compared, ties, structural, numeric = (int(c or 0) for c in counts)
         shown = math.inf if largest is None else max(0.0, largest)  # a difference that is not finite is written as null
         found.append((words(width, "mode", most=20), rows, shown, position, compared, ties, structural, numeric))
-    return sorted(found, key=lambda w: (w[0] != "block", w[0] == "prefill", w[0], w[1]))
+    order = {"block": 0, "prompt chunk": 1, "prefill": 2}
+    return sorted(found, key=lambda w: (order.get(w[0], 3), w[0], w[1]))
 
 
 def _consistency(data: Any) -> Iterator[Table]:
@@ -230,6 +231,9 @@ def _consistency(data: Any) -> Iterator[Table]:
         ("verdict", words(data, "verdict", most=40)),
         ("tokens of the text", words(data, "tokens")),
         ("around positions", ", ".join(words(t) for t in items(data, "turns")[:40])),
+        ("not reached", ", ".join(words(t) for t in items(data, "unreached")[:40])),
+        ("tokens held against the float64 reference", words(data, "reference")),
+        ("why no more", words(data, "no_reference")),
         ("rounding explains up to", fixed(number(data, "rounding"), 6)),
         ("largest logit", fixed(number(data, "scale"), 3)),
         ("choices compared", ", ".join(words(c, most=60) for c in items(data, "choices")[:40])),
