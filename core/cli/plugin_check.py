@@ -125,5 +125,5 @@ def _show(rows: list[dict[str, Any]], counts: dict[str, int]) -> None:
         if row["status"] != "passed":
             said.setdefault((row["status"], who, reason), []).append(row["check"])
     for (status, who, reason), names in said.items():
-        stdout.print(Text(f"{status}: {who}, {', '.join(names)}: {reason}", style=STYLE[status]))
+        stdout.print(Text(f"{status}: {who}, {'; '.join(names)}: {reason}", style=STYLE[status]))
     stdout.print(Text(", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no checks"))
