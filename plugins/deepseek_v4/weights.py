@@ -202,17 +202,29 @@ class Numbers:
     """A checkpoint's tensors as numbers, float64 (ids: integers), by official name; an expert by its number.
 
     Read and decoded when they are asked for, and not kept: what the definition runs on, whatever the model made of it.
+    Only a layer's stacked experts stay, as they are stored, while that layer's are asked for one by one.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
+        self._banks: dict[str, Mapping[str, NDArray[Any]]] = {}
+
+    def _stacked(self, bank: str, stored: Stored) -> Mapping[str, NDArray[Any]] | None:
+        """The parts of a bank that lies in one array, read once."""
+        if not stored.stacked:
+            return None
+        if stored.parameter.name not in self._banks:
+            self._banks = {name: parts for name, parts in self._banks.items() if name.startswith(bank)}
+            self._banks[stored.parameter.name] = {s: _numpy(tensors[0]) for s, tensors in stored.parts.items()}
+        return self._banks[stored.parameter.name]
 
     def __getitem__(self, name: str, /) -> NDArray[Any]:
         stem = name.removesuffix(".weight")
         module, _, which = stem.rpartition(".")
         bank, _, expert = module.rpartition(".")
         if bank.endswith(".experts") and expert.isdecimal():
-            return _decoded_one(self.checkpoint.stored[f"{bank}.{which}"], int(expert)).astype(np.float64)
+            stored = self.checkpoint.stored[f"{bank}.{which}"]
+            return _decoded_one(stored, int(expert), self._stacked(f"{bank}.", stored)).astype(np.float64)
         if (matrix := self.checkpoint.stored.get(stem)) is not None and matrix.parameter.kind == "matrix":
             return _decoded_one(matrix).astype(np.float64)
         (tensor,) = self.checkpoint.stored[name].parts[""]

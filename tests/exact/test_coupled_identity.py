@@ -1,7 +1,8 @@
 """Coupled text is plain decoding's text for the same seed at temperatures above 0, whatever drafts and schedules.
 
 Every drafter x scheduler that fit together, on a tiny DeepSeek-V4 and a tiny dense model: at each of T = 0.5, 1, 1.5,
-20 seeds of 128 tokens are dealt out to the pairs in turn (all seeds for all pairs: docs/benchmarks/coupled_product.py).
+20 seeds of 128 tokens (8 for the dense one) are dealt out to the pairs in turn; all seeds for all pairs: see
+docs/benchmarks/coupled_product.py.
 With MLX's bundled BLAS rows are bit-equal for any number of rows (conftest sets SPARKWRIGHT_OPENBLAS=0), so equality is
 exact here, not up to ties.
 """
@@ -31,31 +32,32 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_coupled_text_is_plain_text(world: World, temperature: float) -> None:
-    plain = coupled.plainly(world, temperature)
-    assert len(set(plain)) == SEEDS, "texts must differ from seed to seed"
+    count = SEEDS if world.name == "tiny V4" else 8
+    plain = coupled.plainly(world, temperature, count)
+    assert len(set(plain)) == count, "texts must differ from seed to seed"
     turn = 7 * TEMPERATURES.index(temperature)  # other seeds for a pair at another temperature
     totals = np.zeros(2, dtype=int)
     for number, (drafter, scheduler) in enumerate(world.pairs):
-        seeds = range((number + turn) % SEEDS, SEEDS, len(world.pairs))
+        seeds = range((number + turn) % count, count, len(world.pairs))
         settings = {"drafter": world.drafters[drafter], "scheduler": SCHEDULERS[scheduler]}
         got = coupled.texts(world, temperature, settings, seeds, plain)
         assert got.tokens == [plain[seed] for seed in seeds], f"{drafter} with {scheduler} changed a text"
         totals += got.submitted, got.accepted
-    assert totals[0] > 1000 and totals[1] > 250, f"{totals} drafts submitted and accepted: too few to prove anything"
+    assert totals[0] > 1000 and totals[1] > 100, f"{totals} drafts submitted and accepted: too few to prove anything"
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_coupled_text_of_the_bundled_model_is_plain_text(temperature: float, tmp_path: Path) -> None:
     """A trained DeepSeek-V4 with its own drafter."""
     world = coupled.demo(tmp_path)
-    plain = coupled.plainly(world, temperature, 2, tokens=64)
+    plain = coupled.plainly(world, temperature, 2, tokens=40)
     accepted = 0
-    for drafter, scheduler in (("dspark", "threshold"), ("dspark", "cost_aware"), ("knowing", "fixed")):
+    for drafter, scheduler in (("dspark", "threshold"), ("knowing", "fixed")):
         settings = {"drafter": world.drafters[drafter], "scheduler": SCHEDULERS[scheduler]}
-        got = coupled.texts(world, temperature, settings, range(2), plain, tokens=64)
+        got = coupled.texts(world, temperature, settings, range(2), plain, tokens=40)
         assert got.tokens == plain, f"{drafter} with {scheduler} changed a text"
         accepted += got.accepted
-    assert accepted > 60
+    assert accepted > 30
 
 
 CHILD = """

@@ -71,10 +71,11 @@ def test_greedy_speculative_text_is_the_plain_text(store: WeightStore) -> None:
 
 
 @pytest.mark.model
-def test_coupled_text_is_the_plain_text_at_temperature_1(store: WeightStore) -> None:
-    plain = tokens(store, "none", "coupled", 1.0, PROMPTS[:2], 24, seed=5)
-    assert tokens(store, "lookup", "coupled", 1.0, PROMPTS[:2], 24, seed=5) == plain
-    assert tokens(store, "random", "coupled", 1.0, PROMPTS[:2], 24, seed=5) == plain
+@pytest.mark.parametrize(("temperature", "prompt"), [(0.5, 0), (1.0, 1), (1.5, 3)])
+def test_coupled_text_is_the_plain_text(store: WeightStore, temperature: float, prompt: int) -> None:
+    plain = tokens(store, "none", "coupled", temperature, PROMPTS[prompt : prompt + 1], 20, seed=5)
+    for drafter in ("lookup", "random"):
+        assert tokens(store, drafter, "coupled", temperature, PROMPTS[prompt : prompt + 1], 20, seed=5) == plain
 
 
 @pytest.mark.slow
