@@ -95,7 +95,8 @@ def _say(report: Report) -> None:
             f"the rest in {report.work}", markup=False, soft_wrap=True,
         )  # fmt: skip
     if missing:
-        stdout.print(f"not run yet: {', '.join(missing)}", markup=False, soft_wrap=True)
+        kept = f"; the command without --only goes on from {report.work}" if report.work is not None else ""
+        stdout.print(f"not run yet: {', '.join(missing)}{kept}", markup=False, soft_wrap=True)
     shown = shlex.join(["sparkwright", "evidence", "show", str(report.file)])
     stdout.print(f"see what is in it before you send it: {shown}", markup=False, soft_wrap=True)
 

@@ -160,6 +160,8 @@ def checkpoint(job: Job, tell: Tell) -> Outcome:
     data = facts.checkpoint(folder)
     count = data["weight_files"]
     size = f"{count} weight file{'s' * (count != 1)}, {data['bytes'] / 2**30:.2f} GiB"
+    if not count:
+        return Outcome("failed", "the model folder holds no .safetensors files: no weights, or in another format", data)
     inspected: dict[str, Any] = {}
     sure = [
         (item.provider.recognises(folder) if item.provider.recognises else 0, item.provider)
@@ -321,6 +323,8 @@ def bundled_model(config: Any) -> Path:
         if not folder.is_dir():
             found = "is a file" if folder.exists() else "does not exist"
             raise ModelError(f"{folder} {found}; expected a model folder with config.json and weights (--model PATH)")
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"{folder} has no config.json; expected a model folder with config.json and weights")
         return folder
     for item in config.catalogue.of_kind("target"):
         brought = item.provider.bundled() if item.provider.bundled is not None else None

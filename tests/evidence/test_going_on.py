@@ -171,10 +171,19 @@ def test_places_that_cannot_be_written_to_are_named(tmp_path: Path) -> None:
 
 
 def test_a_missing_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    for sets, said in (([f"target.model={tmp_path}/none"], "does not exist"), ([f"target.model={__file__}"], "a file")):
+    for model, said in ((f"{tmp_path}/none", "does not exist"), (__file__, "a file"), (tmp_path, "no config.json")):
         with pytest.raises(ModelError, match=said):
-            gather(tmp_path / "out.zip", sets=sets, steps=fakes.THREE, launch=fakes.here)
+            gather(tmp_path / "out.zip", sets=[f"target.model={model}"], steps=fakes.THREE, launch=fakes.here)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_weights_is_no_checkpoint(tmp_path: Path) -> None:
+    (fakes.model(tmp_path / "model") / "model.safetensors").unlink()
+    options = {"sets": [f"target.model={tmp_path / 'model'}"], "launch": fakes.here, "only": ["checkpoint"]}
+    report = gather(tmp_path / "out.zip", **options)  # type: ignore[arg-type]
+    assert [s.summary for s in report.steps if s.status == "failed"] == [
+        "the model folder holds no .safetensors files: no weights, or in another format"
+    ]
 
 
 def test_two_runs_at_once(tmp_path: Path) -> None:
