@@ -10,7 +10,7 @@ one a summary. `--ops`, `--formats`, `--rows` and `--dtype` narrow a run: on CUD
 
 `busy_us` is the time in which the device computed, kernel by kernel, of calls that follow each other (gpu_busy.py); it
 is what the floors are held against. Wall times are slopes: the time of many calls in one graph, minus that of fewer,
-over the difference, the median of several pairs. Weights rotate over copies that together exceed the cache. `host_us` is
+over the difference, the median of several pairs. Weights rotate over copies that exceed the cache. `host_us` is
 the same slope for an operation that does nothing: what is near to it is bound by the host, and no statement about the
 kernel.
 """
@@ -201,6 +201,20 @@ def activations(dtype: str, *shape: int, seed: int = 1) -> mx.array:
     return mx.random.normal(shape, key=mx.random.key(seed)).astype(dtype_of(dtype))
 
 
+def routes_of_text(rows: int, k: int) -> list[list[int]]:
+    """As rows of real text share experts: of 256 experts, uniform routing times what the bundled model's text needs
+    of its own uniform (demo_route_overlap.json); seven and eight rows as six."""
+    measured = json.loads((ROOT / "docs" / "benchmarks" / "demo_route_overlap.json").read_text())["rows"]
+    routes, distinct = [], 0
+    for row in range(1, rows + 1):
+        seen = measured[min(row, len(measured)) - 1]
+        needed = round(256 * (1 - (1 - k / 256) ** row) * seen["mean"] / seen["uniform"])
+        new = min(k, max(0, needed - distinct))
+        routes.append([*range(distinct, distinct + new), *range(k - new)])
+        distinct += new
+    return routes
+
+
 def multiply(name: str, format: str, dtype: str, n: int, k: int) -> Timed:
     sets = copies(lambda seed: matrix(format, n, k, seed=seed), nbytes)
     return Timed(
@@ -259,6 +273,8 @@ def timed(format: str, dtype: str, wanted: Sequence[str]) -> Iterator[Callable[[
         mx.eval(list(arrays(bank)))
 
         def index(r: int) -> mx.array:
+            if routes == "text":
+                return mx.array(routes_of_text(r, k), dtype=mx.int32)
             step = {"disjoint": k, "shared": 0, "half": k // 2}[routes]
             return mx.array([[i * step + j for j in range(k)] for i in range(r)], dtype=mx.int32)
 
@@ -272,7 +288,7 @@ def timed(format: str, dtype: str, wanted: Sequence[str]) -> Iterator[Callable[[
         )  # fmt: skip
 
     if "grouped_experts" in wanted:
-        for routes in ("disjoint", "half", "shared"):
+        for routes in ("disjoint", "text", "half", "shared"):
             yield partial(experts, routes)
 
     def attend() -> Timed:

@@ -34,9 +34,9 @@ def completed(settings: dict[str, Any]) -> Any:
     path = v4.bundled()
     assert path is not None
     config = {
-        "target": {"use": "deepseek_v4", "model": str(path), "activation": "float32"},
+        "target": {"use": "deepseek_v4", "model": str(path), "deepseek_v4": {"activation": "float32"}},
         "drafter": {"use": "dspark"}, "scheduler": {"use": "fixed", "fixed": {"depth": 3}},
-        "sampler": {"temperature": 0.0}, "kernels": settings,
+        "sampler": {"chain": {"temperature": 0.0}}, "kernels": settings,
     }  # fmt: skip
     with assemble(config) as engine:
         return engine.complete(PROMPT, seed=0, max_tokens=40, ignore_eos=True)

@@ -127,14 +127,14 @@ def draw_block(
     n = int(base.shape[0])
     vocabulary = int(base.shape[1] if heads.rows is None else heads.rows.shape[0])
     noise = gumbel(keys, vocabulary) if how.noisy else None
-    shaped: list[mx.array] = []
+    shaped: dict[int, mx.array] = {}  # by slot: the live check of kernels runs a chain more than once
 
     def pick(slot: int, logits: mx.array) -> mx.array:
         logits = heads.over_the_target(logits)
         if not how.drawn:
             return mx.argmax(logits, axis=-1).astype(mx.int32)
         log_q = how.shape(logits)  # [1, V]: exactly what this draft is drawn from
-        shaped.append(log_q)
+        shaped[slot] = log_q
         scores = log_q if noise is None else log_q + noise[slot : slot + 1]
         return mx.argmax(scores, axis=-1).astype(mx.int32)
 
@@ -145,4 +145,4 @@ def draw_block(
     if claims is not None and heads.temperatures is not None:
         claims = claims / heads.temperatures[:n]
     confidence = None if claims is None else mx.sigmoid(claims)
-    return Draft(tokens, Dense(mx.concatenate(shaped)) if how.drawn else PointMass(), confidence)
+    return Draft(tokens, Dense(mx.concatenate([shaped[slot] for slot in range(n)])) if how.drawn else PointMass(), confidence)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import mlx.core as mx
 
 from sparkwright.core.contracts import Op
-from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, Plans, Prepared, ceil_div
+from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, Plans, Prepared, ceil_div, source
 from sparkwright.plugins.kernels.fused.weights import LOWEST, literal
 
-HEADS = 2
+HEADS, BATCH = 2, 2
+"""Heads of a threadgroup, which share the keys that it reads; keys that a warp reads at a time."""
 WIDEST_HEAD = 1024
 
 
@@ -36,17 +37,18 @@ def attend_rows(launcher: Launcher) -> Op:
             "cos": angles,
             "sin": angles,
         }
-        defines = f"#define LOWEST {LOWEST}\n#define SCALE {literal(width**-0.5)}\n"
+        defines = f"#define LOWEST {LOWEST}\n#define SCALE {literal(width**-0.5)}\n" + source("attend.h")
         if len(kept) > 1:
             inputs |= {"rows": keys.astype(kept[1]), "select": index}
             defines += "#define SELECTED 1\n"
         warps = warps_of(width)
-        sizes = {"H": heads, "D": width, "ROTARY": 2 * half, "HEADS": HEADS, "WARPS": warps}
+        sizes = {"H": heads, "D": width, "ROTARY": 2 * half, "HEADS": HEADS, "BATCH": BATCH, "WARPS": warps}
+        sizes |= {"LANES": ceil_div(width, WARP), "VECTOR": 8 if width % 256 == 0 else 1}
         return launcher.prepare(
             "attend_rows",
             inputs,
             {"y": (shape, dtype)},
-            {"T": dtype, **sizes, "LANES": ceil_div(width, WARP)},
+            {"T": dtype, **sizes},
             groups=(ceil_div(heads, HEADS), r),
             threads=WARP * warps,
             defines=defines,

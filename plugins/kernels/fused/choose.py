@@ -84,10 +84,9 @@ def indexer_select(launcher: Launcher) -> Op:
                 "keys": mx.zeros((8, width), dtype),
             },
             {"score": (score.shape, mx.float32)},
-            {"R": r, "HEADS": heads, "K": width, "SPLIT": SPLIT, "MT": 1},
+            {"R": r, "HEADS": heads, "K": width, "SPLIT": SPLIT},
             groups=(1, 1),  # as many as the keys of a call need
             threads=WARP * SPLIT,
-            stages=1 if launcher.backend == "metal" else 2,
         )
         second = launcher.prepare(
             "rows_choose",

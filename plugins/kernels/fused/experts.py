@@ -11,7 +11,7 @@ import mlx.core as mx
 from sparkwright.core.contracts import Op
 from sparkwright.plugins.deepseek_v4.linear import ExpertBank
 from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, Plans, Prepared, ceil_div, power_of_two, source
-from sparkwright.plugins.kernels.fused.matmul import TILE, split_of, stages, tiling
+from sparkwright.plugins.kernels.fused.matmul import TILE, split_of, tiling
 from sparkwright.plugins.kernels.fused.weights import literal, stored, tileable
 
 UP_OUTS, DOWN_OUTS, DOWN_WARPS, DOWN_TILES = 2, 4, 8, 1
@@ -40,7 +40,6 @@ def grouped_experts(launcher: Launcher) -> Op:
             threads=WARP * split,
             defines=defines + gate.defines + up.defines + f"#define LIMIT {literal(limit)}\n" + helpers,
             fixed=gate.inputs | up.inputs,
-            stages=stages(launcher, split, tiles, 2 * split * tiles * 512) if tiled else 0,
         )
         sizes = {"K": width, "N": d, "WARPS": DOWN_WARPS}
         sizes |= {"MT": DOWN_TILES} if tiled else {"OUTS": down_outs, "C": power_of_two(down_outs * r)}
@@ -53,7 +52,6 @@ def grouped_experts(launcher: Launcher) -> Op:
             threads=WARP * DOWN_WARPS,
             defines=defines + down.defines + helpers,
             fixed=down.inputs,
-            stages=stages(launcher, DOWN_WARPS, DOWN_TILES, r * k * DOWN_TILES * 64) if tiled else 0,
         )
         return first, second
 

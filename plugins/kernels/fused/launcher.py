@@ -107,17 +107,16 @@ class Launcher:
         threads: int,
         defines: str = "",
         fixed: Mapping[str, mx.array] | None = None,
-        stages: int = 1,
     ) -> Prepared:
         """body: a file of source/ without its suffix; groups: threadgroups in x and y, of `threads` each.
 
         inputs: arrays like those of the calls to come, in their order; fixed: those that are the same in all of them.
-        constants: compile-time names of the body; defines: text in front of it. stages: of source/tile.h.
+        constants: compile-time names of the body; defines: text in front of it.
         """
         given = {**inputs, **(fixed or {})}
         parts = [source(f"prelude_{self.backend}.h"), source("matrix.h")]
         if body.startswith("tile_") or body == "indexer_scores":
-            parts += [f"#define STAGES {stages}", source(f"tiles_{self.backend}.h"), source("tile.h")]
+            parts += [source(f"tiles_{self.backend}.h"), source("tile.h")]
         header = "\n".join([*parts, defines, ""])
         types = TYPES[self.backend]
         known = "".join(

@@ -27,19 +27,10 @@ TILE = 16
 """Rows of the matrix that a warp's matrix units take at once."""
 
 
-MOST_STAGES, SHARED = 4, 48 << 10
-
-
 def tiling(n: int, k: int) -> tuple[int, int]:
     """Warps that share the columns, and how many times TILE rows a threadgroup computes: by the sizes of the weights
     alone, so that neither depends on the rows."""
     return (8 if k >= 1024 else 4 if k >= 512 else 1), 1
-
-
-def stages(launcher: Launcher, warps: int, tiles: int, shared: int) -> int:
-    """Blocks of columns of which a warp's weights are on their way at a time, as shared memory allows beside `shared`
-    bytes. It changes no result."""
-    return 1 if launcher.backend == "metal" else max(2, min(MOST_STAGES, (SHARED - shared) // (warps * tiles * 1280)))
 
 
 def split_of(k: int) -> int:
@@ -113,7 +104,6 @@ def _multiply(
         threads=WARP * split,
         defines=matrix.defines + defines + source(f"rows_{rows}.h") + (source(f"tile_{rows}.h") if tiled else ""),
         fixed=matrix.inputs,
-        stages=stages(launcher, split, tiles, split * tiles * 512) if tiled else 0,
     )
 
 
@@ -152,7 +142,6 @@ def project_rows(launcher: Launcher) -> Op:
             + defines
             + source("tile_normed.h" if tiled else "rows_normed.h"),
             fixed=fixed,
-            stages=stages(launcher, split, tiles, split * (tiles * 512 + 32)) if tiled else 0,
         )
 
     def run(

@@ -1,5 +1,6 @@
-  // One query row (GROUP_Y) and HEADS of its heads: online softmax over its window keys and its selected rows, in order, key
-  // j of each list by warp j % WARPS; -1 is no key. Then the warps' parts, the sink, and the rotation taken back.
+  // One query row (GROUP_Y) and HEADS of its heads: online softmax over its window keys and its selected rows, in order, BATCH
+  // neighbouring keys of a list at a time, batch j by warp j % WARPS; -1 is no key. Then the warps' parts, the sink, and the
+  // rotation taken back. What is loaded ahead hides the way to memory: keys of a batch do not wait for each other.
   SHARED float tops[WARPS * HEADS];
   SHARED float totals[WARPS * HEADS];
   SHARED float sums[WARPS * D];
@@ -8,33 +9,52 @@
   UNROLL for (int h = 0; h < HEADS; h++) {
     top[h] = LOWEST;
     total[h] = 0.0f;
+    Channels<D, LANES, VECTOR>::load(query + (size_t(row) * H + (head + h < H ? head + h : 0)) * D, head + h < H, LANE,
+                                     q + h * LANES);
     UNROLL for (int i = 0; i < LANES; i++) {
-      const int d = i * 32 + LANE;
       acc[h * LANES + i] = 0.0f;
-      q[h * LANES + i] = d < D && head + h < H ? float(query[(size_t(row) * H + head + h) * D + d]) * SCALE : 0.0f;
+      q[h * LANES + i] *= SCALE;
     }
   }
-#define VISIT(KEYS, INDEX, COUNT)                                                                  \
-  for (int j = WARP; j < COUNT; j += WARPS) {                                                      \
-    const int at = INDEX[row * COUNT + j];                                                         \
-    if (at >= 0) { /* the same for the whole warp */                                               \
-      float key[LANES];                                                                            \
-      UNROLL for (int i = 0; i < LANES; i++) {                                                     \
-        const int d = i * 32 + LANE;                                                               \
-        key[i] = d < D ? float(KEYS[size_t(at) * D + d]) : 0.0f;                                   \
-      }                                                                                            \
-      UNROLL for (int h = 0; h < HEADS; h++) {                                                     \
-        float dot = 0.0f;                                                                          \
-        UNROLL for (int i = 0; i < LANES; i++) dot = fused(q[h * LANES + i], key[i], dot);         \
-        const float score = warp_sum(dot);                                                         \
-        const float higher = score > top[h] ? score : top[h];                                      \
-        const float shrink = exponential(top[h] - higher), mass = exponential(score - higher);     \
-        top[h] = higher;                                                                           \
-        total[h] = fused(total[h], shrink, mass);                                                  \
-        UNROLL for (int i = 0; i < LANES; i++)                                                     \
-          acc[h * LANES + i] = fused(mass, key[i], acc[h * LANES + i] * shrink);                   \
-      }                                                                                            \
-    }                                                                                              \
+#define VISIT(KEYS, INDEX, COUNT)                                                                                  \
+  for (int first = WARP * BATCH; first < COUNT; first += WARPS * BATCH) {                                          \
+    int at[BATCH];                                                                                                 \
+    bool some = false;                                                                                             \
+    UNROLL for (int b = 0; b < BATCH; b++) {                                                                       \
+      at[b] = first + b < COUNT ? INDEX[row * COUNT + first + b] : -1;                                             \
+      some = some || at[b] >= 0;                                                                                   \
+    }                                                                                                              \
+    if (some) { /* the same for the whole warp */                                                                  \
+      float key[BATCH * LANES], dots[HEADS * BATCH];                                                               \
+      UNROLL for (int b = 0; b < BATCH; b++)                                                                       \
+        Channels<D, LANES, VECTOR>::load(KEYS + size_t(at[b] < 0 ? 0 : at[b]) * D, at[b] >= 0, LANE, key + b * LANES); \
+      UNROLL for (int h = 0; h < HEADS; h++) {                                                                     \
+        UNROLL for (int b = 0; b < BATCH; b++) {                                                                   \
+          float dot = 0.0f;                                                                                        \
+          UNROLL for (int i = 0; i < LANES; i++) dot = fused(q[h * LANES + i], key[b * LANES + i], dot);           \
+          dots[h * BATCH + b] = dot;                                                                               \
+        }                                                                                                          \
+      }                                                                                                            \
+      const float mine = warp_sums<HEADS * BATCH>(dots, LANE);                                                     \
+      UNROLL for (int h = 0; h < HEADS; h++) {                                                                     \
+        float score[BATCH], higher = top[h];                                                                       \
+        UNROLL for (int b = 0; b < BATCH; b++) {                                                                   \
+          score[b] = float_of_lane(mine, (h * BATCH + b) * (32 / (HEADS * BATCH)));                                \
+          higher = at[b] >= 0 && score[b] > higher ? score[b] : higher;                                            \
+        }                                                                                                          \
+        const float shrink = exponential(top[h] - higher);                                                         \
+        top[h] = higher;                                                                                           \
+        float masses = 0.0f;                                                                                       \
+        UNROLL for (int i = 0; i < LANES; i++) acc[h * LANES + i] *= shrink;                                       \
+        UNROLL for (int b = 0; b < BATCH; b++) {                                                                   \
+          const float mass = at[b] >= 0 ? exponential(score[b] - higher) : 0.0f;                                   \
+          masses += mass;                                                                                          \
+          UNROLL for (int i = 0; i < LANES; i++)                                                                   \
+            acc[h * LANES + i] = fused(mass, key[b * LANES + i], acc[h * LANES + i]);                              \
+        }                                                                                                          \
+        total[h] = fused(total[h], shrink, masses);                                                                \
+      }                                                                                                            \
+    }                                                                                                              \
   }
   VISIT(ring, slots, slots_shape[1])
 #ifdef SELECTED
@@ -50,7 +70,7 @@
     UNROLL for (int i = 0; i < LANES; i++) {
       float mine = 0.0f;
       UNROLL for (int g = 0; g < HEADS; g++) mine = g == h ? acc[g * LANES + i] : mine;
-      if (i * 32 + LANE < D) sums[WARP * D + i * 32 + LANE] = mine;
+      if (channel_of<D, VECTOR>(LANE, i) < D) sums[WARP * D + channel_of<D, VECTOR>(LANE, i)] = mine;
     }
     BARRIER();
     if (head + h < H) {

@@ -12,81 +12,70 @@ struct Tile;
 template <int K, int GROUP>
 struct Tile<0, K, GROUP> {  // dense
   typedef Pair Raw;
-  static constexpr CONSTANT int LEN = 8, SIZE = 4;
+  static constexpr CONSTANT int LEN = 16, SIZE = 8, DEEP = 2;
   static constexpr CONSTANT bool SUMS = false;
   static FN float factor() { return 1.0f; }
-  template <typename W, typename S, typename Q>
-  static FN void bring(W w, S, size_t row, uint k, Q ring) { bring_weights<4>(w + (row * K + k), ring); }
-  template <typename W, typename S, typename Q>
-  static FN void brought(W w, S, size_t row, uint k, Q ring, LOCAL Pair* raw) { weights8(w + (row * K + k), ring, raw); }
-  static FN void pairs(LOCAL Pair* raw, int, LOCAL Pair* out) {
-    UNROLL for (int i = 0; i < 4; i++) out[i] = raw[i];
+  template <typename W, typename S>
+  static FN void load(W w, S, size_t row, uint k, LOCAL Pair* raw) {
+    weights8(w + (row * K + k), raw);
+    weights8(w + (row * K + k + 8), raw + 4);
+  }
+  static FN void pairs(LOCAL Pair* raw, int e, LOCAL Pair* out) {
+    UNROLL for (int i = 0; i < 4; i++) out[i] = raw[4 * e + i];
   }
 };
 template <int K, int GROUP>
 struct Tile<MXFP4, K, GROUP> {
   typedef uint Raw;
-  static constexpr CONSTANT int LEN = 32, SIZE = 5;
+  static constexpr CONSTANT int LEN = MXFP4_LEN(K), WORDS = LEN / 8, SIZE = WORDS + LEN / 32, DEEP = 128 / LEN;
   static constexpr CONSTANT bool SUMS = false;
   static FN float factor() { return MX_FACTOR; }
-  template <typename W, typename S, typename Q>
-  static FN void bring(W w, S s, size_t row, uint k, Q ring) {
-    bring_weights<4>(w + (row * (K / 8) + k / 8), ring);
-    bring_scale<K>(s, row, k, ring);
+  template <typename W, typename S>
+  static FN void load(W w, S s, size_t row, uint k, LOCAL uint* raw) {
+    words<WORDS>(w + (row * (K / 8) + k / 8), raw);
+    bytes<LEN / 32>(s + (row * (K / 32) + k / 32), raw + WORDS);
   }
-  template <typename W, typename S, typename Q>
-  static FN void brought(W w, S s, size_t row, uint k, Q ring, LOCAL uint* raw) {
-    words<4>(w + (row * (K / 8) + k / 8), ring, raw);
-    raw[4] = scale_of<K>(s, row, k, ring);
-  }
-  static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) { fp4_pairs(raw[e], raw[4], out); }
+  static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) { fp4_pairs(raw[e], raw[WORDS + e / 4], out); }
 };
 template <int K, int GROUP>
 struct Tile<MXFP8, K, GROUP> {
   typedef uint Raw;
-  static constexpr CONSTANT int LEN = 16, SIZE = 5;
+  static constexpr CONSTANT int LEN = MXFP8_LEN(K), WORDS = LEN / 4, SIZE = WORDS + (LEN + 31) / 32, DEEP = 64 / LEN;
   static constexpr CONSTANT bool SUMS = false;
   static FN float factor() { return MX_FACTOR; }
-  template <typename W, typename S, typename Q>
-  static FN void bring(W w, S s, size_t row, uint k, Q ring) {
-    bring_weights<4>(w + (row * (K / 4) + k / 4), ring);
-    bring_scale<K>(s, row, k, ring);
+  template <typename W, typename S>
+  static FN void load(W w, S s, size_t row, uint k, LOCAL uint* raw) {
+    words<WORDS>(w + (row * (K / 4) + k / 4), raw);
+    bytes<(LEN + 31) / 32>(s + (row * (K / 32) + k / 32), raw + WORDS);
   }
-  template <typename W, typename S, typename Q>
-  static FN void brought(W w, S s, size_t row, uint k, Q ring, LOCAL uint* raw) {
-    words<4>(w + (row * (K / 4) + k / 4), ring, raw);
-    raw[4] = scale_of<K>(s, row, k, ring);
+  static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) {
+    fp8_pairs(raw[2 * e], raw[2 * e + 1], raw[WORDS + e / 4], out);
   }
-  static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) { fp8_pairs(raw[2 * e], raw[2 * e + 1], raw[4], out); }
 };
 // Affine: a block is a group; codes are made symmetric (MIDDLE off), scale and bias are applied to the group's sums.
 template <int K, int GROUP>
 struct Tile<AFFINE4, K, GROUP> {
   typedef uint Raw;
-  static constexpr CONSTANT int LEN = GROUP / TILE_CHUNKS, SIZE = LEN / 8;
+  static constexpr CONSTANT int LEN = GROUP / TILE_CHUNKS, SIZE = LEN / 8, DEEP = 4;
   static constexpr CONSTANT bool SUMS = true;
   static FN float middle() { return 8.0f; }
   static FN float factor() { return 1.0f; }
-  template <typename W, typename S, typename Q>
-  static FN void bring(W w, S, size_t row, uint k, Q ring) { bring_weights<SIZE>(w + (row * (K / 8) + k / 8), ring); }
-  template <typename W, typename S, typename Q>
-  static FN void brought(W w, S, size_t row, uint k, Q ring, LOCAL uint* raw) {
-    words<SIZE>(w + (row * (K / 8) + k / 8), ring, raw);
+  template <typename W, typename S>
+  static FN void load(W w, S, size_t row, uint k, LOCAL uint* raw) {
+    words<SIZE>(w + (row * (K / 8) + k / 8), raw);
   }
   static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) { u4_pairs(raw[e], out); }
 };
 template <int K, int GROUP>
 struct Tile<AFFINE8, K, GROUP> {
   typedef uint Raw;
-  static constexpr CONSTANT int LEN = GROUP / TILE_CHUNKS, SIZE = LEN / 4;
+  static constexpr CONSTANT int LEN = GROUP / TILE_CHUNKS, SIZE = LEN / 4, DEEP = 4;
   static constexpr CONSTANT bool SUMS = true;
   static FN float middle() { return 128.0f; }
   static FN float factor() { return 1.0f; }
-  template <typename W, typename S, typename Q>
-  static FN void bring(W w, S, size_t row, uint k, Q ring) { bring_weights<SIZE>(w + (row * (K / 4) + k / 4), ring); }
-  template <typename W, typename S, typename Q>
-  static FN void brought(W w, S, size_t row, uint k, Q ring, LOCAL uint* raw) {
-    words<SIZE>(w + (row * (K / 4) + k / 4), ring, raw);
+  template <typename W, typename S>
+  static FN void load(W w, S, size_t row, uint k, LOCAL uint* raw) {
+    words<SIZE>(w + (row * (K / 4) + k / 4), raw);
   }
   static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) { u8_pairs(raw[2 * e], raw[2 * e + 1], out); }
 };
@@ -110,69 +99,51 @@ struct Scaled<true> {
   }
 };
 
-// A lane's part of the block of columns from `at` on, of MT tiles from row `first` on, on its way into a stage of its warp's
-// ring [STAGES, MT * TILE_WEIGHTS, 32, 5 words]; and out of it. `last`: rows of the matrix past it are read as it.
-template <typename M, int K, int MT, typename W, typename S, typename Q>
-FN void tile_bring(W w, S s, size_t first, size_t last, uint at, bool there, int lane, Q ring, int stage) {
-  if (there) {
-    uint k = at + uint(tile_chunk(lane) * M::LEN);
-    if (K % (M::LEN * TILE_CHUNKS) != 0) k = k < uint(K) ? k : uint(K - M::LEN);
-    UNROLL for (int i = 0; i < MT * TILE_WEIGHTS; i++) {
-      const size_t row = first + i / TILE_WEIGHTS * 16 + tile_weight(lane, i % TILE_WEIGHTS);
-      M::bring(w, s, row < last ? row : last, k, slot_of(ring, stage * MT * TILE_WEIGHTS + i, lane));
-    }
-  }
-  bring_end();
-}
-template <typename M, int K, int MT, typename W, typename S, typename Q>
-FN void tile_brought(W w, S s, size_t first, size_t last, uint at, int lane, Q ring, int stage, LOCAL typename M::Raw* raw) {
-  uint k = at + uint(tile_chunk(lane) * M::LEN);
-  if (K % (M::LEN * TILE_CHUNKS) != 0) k = k < uint(K) ? k : uint(K - M::LEN);
-  bring_wait();
-  UNROLL for (int i = 0; i < MT * TILE_WEIGHTS; i++) {
-    const size_t row = first + i / TILE_WEIGHTS * 16 + tile_weight(lane, i % TILE_WEIGHTS);
-    M::brought(w, s, row < last ? row : last, k, slot_of(ring, stage * MT * TILE_WEIGHTS + i, lane), raw + i * M::SIZE);
-  }
-}
-
 // acc[4 * t ..] += rows first + 16 t .. of the matrix (past `last`: `last` again) times the rows, t < MT, over the blocks of
-// columns that warp `warp` of SPLIT has. A lane brings its weights of STAGES - 1 blocks into `ring` (of its warp) before it
-// needs the first: left to registers, compilers put loads off until they are used. Only a lane itself reads what it brought.
-template <typename M, int K, int GROUP, int SPLIT, int MT, typename A, typename W, typename S, typename B, typename Q>
-FN void tile_dot(A rows, W w, S s, B b, size_t first, size_t last, int warp, int lane, Q ring, LOCAL float* acc) {
-  constexpr int LEN = M::LEN, BLOCK = LEN * TILE_CHUNKS, EIGHTS = LEN / 8;
-  int stage = 0;
-  UNROLL for (int i = 0; i < STAGES - 1; i++) {
-    const int at = (warp + i * SPLIT) * BLOCK;
-    tile_bring<M, K, MT>(w, s, first, last, at, at < K, lane, ring, i);
-  }
-  for (int at = warp * BLOCK; at < K; at += SPLIT * BLOCK) {
-    const int ahead = at + (STAGES - 1) * SPLIT * BLOCK;
-    tile_bring<M, K, MT>(w, s, first, last, ahead, ahead < K, lane, ring, stage == 0 ? STAGES - 1 : stage - 1);
-    typename M::Raw raw[MT * TILE_WEIGHTS * M::SIZE];
-    tile_brought<M, K, MT>(w, s, first, last, at, lane, ring, stage, raw);
-    stage = stage + 1 == STAGES ? 0 : stage + 1;
-    float sums[MT * 4], xsums[4];
-    UNROLL for (int j = 0; j < MT * 4; j++) sums[j] = 0.0f;
-    UNROLL for (int j = 0; j < 4; j++) xsums[j] = 0.0f;
-    UNROLL for (int e = 0; e < EIGHTS; e++) {
-      Pair xs[TILE_XS * 4], ws[TILE_WEIGHTS * 4];
-      UNROLL for (int j = 0; j < TILE_XS; j++) {
-        const int k = at + tile_x_chunk(lane, j) * LEN + 8 * e;
-        UNROLL for (int h = 0; h < 4; h++) xs[4 * j + h] = pair_of(0.0f, 0.0f);
-        if (rows.here && (K % BLOCK == 0 || k < K)) rows.pairs(k, xs + 4 * j);
-      }
-      UNROLL for (int t = 0; t < MT; t++) {
-        UNROLL for (int j = 0; j < TILE_WEIGHTS; j++) M::pairs(raw + (t * TILE_WEIGHTS + j) * M::SIZE, e, ws + 4 * j);
-        tile_multiply(ws, xs, (M::SUMS ? sums : acc) + 4 * t);
-      }
-      if (M::SUMS) {
-        UNROLL for (int j = 0; j < TILE_WEIGHTS * 4; j++) ws[j] = pair_of(1.0f, 1.0f);
-        tile_multiply(ws, xs, xsums);
+// columns that warp `warp` of SPLIT has: DEEP neighbouring ones at a time where there are enough. LOADED(): nothing that is
+// loaded before it may be put off until after it.
+template <typename M, int K, int GROUP, int SPLIT, int MT, typename A, typename W, typename S, typename B>
+FN void tile_dot(A rows, W w, S s, B b, size_t first, size_t last, int warp, int lane, LOCAL float* acc) {
+  constexpr int LEN = M::LEN, BLOCK = LEN * TILE_CHUNKS, EIGHTS = LEN / 8, MOST = M::DEEP / MT;
+  constexpr int DEEP = MOST >= 4 && K >= BLOCK * SPLIT * MOST ? MOST : MOST >= 2 && K >= BLOCK * SPLIT * 2 ? 2 : 1;
+  for (int at = warp * BLOCK * DEEP; at < K; at += SPLIT * BLOCK * DEEP) {
+    typename M::Raw raw[DEEP * MT * TILE_WEIGHTS * M::SIZE];
+    UNROLL for (int d = 0; d < DEEP; d++) {
+      uint k = uint(at + d * BLOCK + tile_chunk(lane) * LEN);
+      if (K % (BLOCK * DEEP) != 0) k = k < uint(K) ? k : uint(K - LEN);
+      UNROLL for (int i = 0; i < MT * TILE_WEIGHTS; i++) {
+        const size_t row = first + i / TILE_WEIGHTS * 16 + tile_weight(lane, i % TILE_WEIGHTS);
+        M::load(w, s, row < last ? row : last, k, raw + (d * MT * TILE_WEIGHTS + i) * M::SIZE);
       }
     }
-    UNROLL for (int t = 0; t < MT; t++)
-      Scaled<M::SUMS>::template add<M, K, GROUP>(s, b, first + 16 * t, last, at, lane, sums + 4 * t, xsums, acc + 4 * t);
+    LOADED();
+    UNROLL for (int d = 0; d < DEEP; d++) {
+      if (K % (BLOCK * DEEP) == 0 || at + d * BLOCK < K) {  // the same for the whole warp
+        float sums[MT * 4], xsums[4];
+        UNROLL for (int i = 0; i < MT * 4; i++) sums[i] = 0.0f;
+        UNROLL for (int i = 0; i < 4; i++) xsums[i] = 0.0f;
+        UNROLL for (int e = 0; e < EIGHTS; e++) {
+          Pair xs[TILE_XS * 4], ws[TILE_WEIGHTS * 4];
+          UNROLL for (int j = 0; j < TILE_XS; j++) {
+            const int k = at + d * BLOCK + tile_x_chunk(lane, j) * LEN + 8 * e;
+            UNROLL for (int i = 0; i < 4; i++) xs[4 * j + i] = pair_of(0.0f, 0.0f);
+            if (rows.here && (K % BLOCK == 0 || k < K)) rows.pairs(k, xs + 4 * j);
+          }
+          UNROLL for (int t = 0; t < MT; t++) {
+            UNROLL for (int i = 0; i < TILE_WEIGHTS; i++)
+              M::pairs(raw + ((d * MT + t) * TILE_WEIGHTS + i) * M::SIZE, e, ws + 4 * i);
+            tile_multiply(ws, xs, (M::SUMS ? sums : acc) + 4 * t);
+          }
+          if (M::SUMS) {
+            UNROLL for (int i = 0; i < TILE_WEIGHTS * 4; i++) ws[i] = pair_of(1.0f, 1.0f);
+            tile_multiply(ws, xs, xsums);
+          }
+        }
+        UNROLL for (int t = 0; t < MT; t++)
+          Scaled<M::SUMS>::template add<M, K, GROUP>(s, b, first + 16 * t, last, at + d * BLOCK, lane, sums + 4 * t, xsums,
+                                                     acc + 4 * t);
+      }
+    }
   }
 }
 

@@ -1,7 +1,6 @@
   // As project_rows.h, by tiles: normed [R, K] and one product with each matrix of EACH(X), X(letter, first group, rows);
   // GROUPS threadgroups, each of which norms the rows anew and writes a part of them down.
   SHARED float squares[SPLIT * 8];
-  RING(SPLIT * RING_WORDS);
   SHARED float part[SPLIT * MT * 128];
   {
     float ss[8];
@@ -33,7 +32,7 @@
 #define MULTIPLY(M, START, N)                                                                                      \
   if (GROUP_X >= START && (GROUP_X - START) * 16 * MT < N) {                                                          \
     tile_dot<TILE_##M, K, GROUP_##M, SPLIT, MT>(rows, PARTS_##M, size_t((GROUP_X - START) * 16 * MT), size_t(N - 1),    \
-                                                WARP, LANE, ring + WARP * RING_WORDS, acc);                                                     \
+                                                WARP, LANE, acc);                                                     \
     factor = TILE_##M::factor();                                                                                      \
   }
   EACH(MULTIPLY)

@@ -5,8 +5,16 @@ typedef uint Pair;  // two bfloat16
 #define TILE_XS 1
 #define MX_SHIFT 64  // codes come out times 2^-62 and their scale
 #define MX_FACTOR 4.611686018e18f
-#define RING_WORDS (STAGES * MT * TILE_WEIGHTS * 160)
-#define RING(words) __shared__ __align__(16) uint ring[words]
+// Columns of a lane's chunk: as many bytes of a row beside each other as the columns of a warp allow.
+#ifndef MXFP4_LEN
+#define MXFP4_LEN(k) ((k) % 64 == 0 ? 64 : 32)
+#endif
+#ifndef MXFP8_LEN
+#define MXFP8_LEN(k) 32
+#endif
+#ifndef LOADED
+#define LOADED() __syncwarp()
+#endif
 FN int tile_weight(int lane, int i) { return lane / 4 + 8 * i; }
 FN int tile_chunk(int lane) { return lane % 4; }
 FN int tile_x_row(int lane) { return lane / 4; }
@@ -30,37 +38,26 @@ FN void pairs_of_bits(uint4 a, Pair* out) {
   out[3] = __byte_perm(a.y, a.w, 0x7632);
 }
 FN void pairs8(const __nv_bfloat16* p, Pair* out) { pairs_of_bits(*reinterpret_cast<const uint4*>(p), out); }
-// Copies that a lane starts and later waits for, in the order in which it started them.
-FN uint* slot_of(uint* ring, int slot, int lane) { return ring + slot * 160 + lane * 4; }  // [32, 4] weights, [32] scales
-template <int BYTES>
-FN void bring(const void* p, uint* to) {
-  const uint at = (uint)__cvta_generic_to_shared(to);
-  if (BYTES == 16) asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" :: "r"(at), "l"(p) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(p), "n"(BYTES == 16 ? 4 : BYTES) : "memory");
+// Weights must not drive activations out of the first cache.
+FN uint4 read_once(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
 }
+FN void weights8(const __nv_bfloat16* p, Pair* out) { pairs_of_bits(read_once(p), out); }
 template <int N>
-FN void bring_weights(const void* p, uint* slot) { bring<N * 4>(p, slot); }
-FN uint* scale_slot(uint* slot, int lane) { return slot + (128 - 3 * lane); }
-template <int K>
-FN void bring_scale(const uint8_t* s, size_t row, uint k, uint* slot) {
-  if (K % 128 == 0) bring<4>(s + (row * (K / 32) + k / 128 * 4), scale_slot(slot, (int)threadIdx.x % 32));
-}
-FN void bring_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-FN void bring_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 1) : "memory"); }
-FN void weights8(const __nv_bfloat16*, const uint* slot, Pair* out) { pairs_of_bits(*reinterpret_cast<const uint4*>(slot), out); }
-template <int N>
-FN void words(const uint*, const uint* slot, uint* out) {
-  if (N == 4) {
-    const uint4 v = *reinterpret_cast<const uint4*>(slot);
-    out[0] = v.x; out[1] = v.y; out[2] = v.z; out[3] = v.w;
-  } else {
-    UNROLL for (int i = 0; i < N; i++) out[i] = slot[i];
+FN void words(const uint* p, uint* out) {
+  UNROLL for (int i = 0; i < N / 4; i++) {
+    const uint4 v = read_once(p + 4 * i);
+    out[4 * i] = v.x; out[4 * i + 1] = v.y; out[4 * i + 2] = v.z; out[4 * i + 3] = v.w;
   }
+  if (N % 4 == 2)
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(out[N / 4 * 4]), "=r"(out[N / 4 * 4 + 1]) : "l"(p + N / 4 * 4) : "memory");
 }
-template <int K>
-FN uint scale_of(const uint8_t* s, size_t row, uint k, const uint* slot) {
-  if (K % 128 != 0) return s[row * (K / 32) + k / 32];
-  return (*(slot + (128 - 3 * ((int)threadIdx.x % 32))) >> (k / 32 % 4 * 8)) & 255u;
+template <int N>
+FN void bytes(const uint8_t* p, uint* out) {
+  UNROLL for (int i = 0; i < N; i++) asm volatile("ld.global.u8 %0, [%1];" : "=r"(out[i]) : "l"(p + i) : "memory");
 }
 FN uint product(uint a, uint b) {  // of two bfloat16 each
   uint y;

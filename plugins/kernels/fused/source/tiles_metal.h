@@ -4,8 +4,9 @@ typedef float2 Pair;
 #define TILE_CHUNKS 8
 #define TILE_XS 2
 #define MX_FACTOR 1.0f
-#define RING(words) SHARED uint ring[1]  // nothing is brought ahead: no Mac has been asked yet
-#define RING_WORDS 0
+#define MXFP4_LEN(k) 32
+#define MXFP8_LEN(k) 32
+#define LOADED()
 FN int matrix_row(int lane) { return (lane / 4 & 4) + lane / 2 % 4; }
 FN int matrix_column(int lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }
 FN int tile_weight(int lane, int i) { return matrix_column(lane) + i % 2 + 8 * (i / 2); }
@@ -35,22 +36,16 @@ template <typename P>
 FN void pairs8(P p, LOCAL Pair* out) {
   UNROLL for (int i = 0; i < 4; i++) out[i] = float2(float(p[i]), float(p[i + 4]));
 }
-template <typename Q>
-FN Q slot_of(Q ring, int, int) { return ring; }
-FN void bring_end() {}
-FN void bring_wait() {}
-template <int N, typename P, typename Q>
-FN void bring_weights(P, Q) {}
-template <int K, typename P, typename Q>
-FN void bring_scale(P, size_t, uint, Q) {}
-template <typename P, typename Q>
-FN void weights8(P p, Q, LOCAL Pair* out) { pairs8(p, out); }
-template <int N, typename P, typename Q>
-FN void words(P p, Q, LOCAL uint* out) {
+template <typename P>
+FN void weights8(P p, LOCAL Pair* out) { pairs8(p, out); }
+template <int N, typename P>
+FN void words(P p, LOCAL uint* out) {
   UNROLL for (int i = 0; i < N; i++) out[i] = p[i];
 }
-template <int K, typename P, typename Q>
-FN uint scale_of(P s, size_t row, uint k, Q) { return uint(s[row * (K / 32) + k / 32]); }
+template <int N, typename P>
+FN void bytes(P p, LOCAL uint* out) {
+  UNROLL for (int i = 0; i < N; i++) out[i] = uint(p[i]);
+}
 FN void fp4_pairs(uint word, uint byte, LOCAL Pair* out) {
   float v[8];
   fp4x8(word, v);
