@@ -13,12 +13,15 @@ import pytest
 from click.testing import CliRunner
 from tests.scaffold.packages import one_of_each
 
+from sparkwright.core import contracts
 from sparkwright.core.cli.plugin_new import new
 from sparkwright.core.errors import ConfigError, OutputError
 from sparkwright.core.plugins import Catalogue, Installed, Unusable, providers_of
 from sparkwright.core.scaffold import KINDS, LONGEST, new_package, taken_by
 
-ROOT = Path(__file__).parents[2]
+
+def test_there_is_a_template_for_every_kind_of_plugin() -> None:
+    assert sorted(KINDS.values()) == sorted(contracts.KINDS)
 
 
 BAD = ["", "9lives", "my-plugin", "My", "a b", "../x", "naïve", "use", "model", "x" * 41, "a\n"]
