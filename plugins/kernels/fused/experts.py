@@ -14,7 +14,7 @@ from sparkwright.plugins.kernels.fused.launcher import WARP, Launcher, Plans, Pr
 from sparkwright.plugins.kernels.fused.matmul import TILE, split_of, tiling
 from sparkwright.plugins.kernels.fused.weights import literal, stored, tileable
 
-UP_OUTS, DOWN_OUTS, DOWN_WARPS, DOWN_TILES = 2, 4, 8, 1
+UP_OUTS, DOWN_OUTS, DOWN_WARPS, DOWN_TILES, DOWN_PARTS = 2, 4, 8, 1, 2
 
 
 def grouped_experts(launcher: Launcher) -> Op:
@@ -42,7 +42,11 @@ def grouped_experts(launcher: Launcher) -> Op:
             fixed=gate.inputs | up.inputs,
         )
         sizes = {"K": width, "N": d, "WARPS": DOWN_WARPS}
-        sizes |= {"MT": DOWN_TILES} if tiled else {"OUTS": down_outs, "C": power_of_two(down_outs * r)}
+        sizes |= (
+            {"MT": DOWN_TILES, "PARTS": DOWN_PARTS if k <= 16 else 1}
+            if tiled
+            else {"OUTS": down_outs, "C": power_of_two(down_outs * r)}
+        )
         second = launcher.prepare(
             "tile_experts_down" if tiled else "experts_down",
             {"hidden": mx.zeros((r * k, width), dtype), "index": index, "weight": mx.zeros((r, k))},
