@@ -34,7 +34,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="", help="a folder; the bundled DeepSeek-V4 without it")
     parser.add_argument("--kernels", nargs="+", default=["auto"], help="values of kernels.use")
-    parser.add_argument("--blas", nargs="+", default=["bundled", "openblas"], help="no matter but on the CPU")
+    parser.add_argument(
+        "--blas", nargs="+", default=["bundled", "openblas"], help="bundled, openblas; another word leaves it alone"
+    )
     parser.add_argument("--row-exact", nargs="+", default=["off", "on"])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rows", type=int, default=40, help="of the text whose bits are compared")
@@ -59,7 +61,7 @@ def main() -> int:
                     "--rows", str(args.rows),
                 ]  # fmt: skip
                 switch = {"SPARKWRIGHT_OPENBLAS": "0"} if blas == "bundled" else {}
-                inherited = {k: v for k, v in os.environ.items() if k != "SPARKWRIGHT_OPENBLAS"}
+                inherited = {k: v for k, v in os.environ.items() if k != "SPARKWRIGHT_OPENBLAS" or blas != "openblas"}
                 running.append(subprocess.Popen(command, env=inherited | switch))
                 if not args.together:
                     running[-1].wait()
