@@ -148,7 +148,8 @@ class Ground:
 
     def settings(self, *changes: Mapping[str, Any]) -> dict[str, Any]:
         """Toys, the given configuration, the provider in its slot, and the changes, later ones over earlier."""
-        base = merged(BASE, {"drafter": {"use": "kit_random"}}) if self.own_target else BASE
+        own = {"drafter": {"use": "kit_random"}, "generation": {"max_tokens": 16}}  # a model takes its time
+        base = merged(BASE, own) if self.own_target else BASE
         out = merged(merged(base, self.config), self.slot())
         for change in changes:
             out = merged(out, change)

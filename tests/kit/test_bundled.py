@@ -83,7 +83,7 @@ def failures(checks: Iterator[Check]) -> list[str]:
 
 
 @pytest.mark.kit
-@pytest.mark.parametrize("proposal", ["dense", "point"])
+@pytest.mark.parametrize("proposal", ["dense", pytest.param("point", marks=pytest.mark.slow)])
 def test_dspark_keeps_its_contract_on_the_tiny_v4(tiny: Path, proposal: str) -> None:
     target = {"target": {"use": "deepseek_v4", "model": str(tiny)}}
     provider = named("drafter", "dspark")

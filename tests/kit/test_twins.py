@@ -52,6 +52,7 @@ def test_the_faults_are_many_and_every_kind_has_some() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.kit
 @pytest.mark.parametrize(
     "good",
     [home.GOOD for home in HOMES],
