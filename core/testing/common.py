@@ -326,7 +326,7 @@ def _broken_request(ground: Ground) -> None:
             ("target", "forward", 1), ("target", "forward", 4), ("verifier", "verify", 2), ("sampler", "distribution", 3)
         ):  # fmt: skip
             _break(engine, role, method, after)
-            what = f"a request after one that broke off in {role}.{method}; keep a request's own in its state"
+            what = f"a request after one that broke off in {role}.{method}; keep what is its own in its state"
             same_text(text(engine, 1), wanted, what)
         with engine.stream(prompt_for(engine, 2), seed=2) as stream:
             next(iter(stream), None)

@@ -22,8 +22,8 @@ TOLERANCE = 1e-3
 
 TRIALS, OWN_TRIALS, BINS, ALPHA = 1200, 400, 16, 1e-6
 """Of the test of q: blocks drawn (fewer beside a target that is no toy), cells of a test, false alarms of all its tests
-together (Holm's correction). A q that is off by a total variation of 6.1 % over the cells, in blocks of 5, is found with
-probability 0.99 (10.6 % with the fewer blocks); a temperature, if it is off by a factor of 1.2."""
+together (Holm's correction). A q that is off by a total variation of 6.1 % over the cells, in blocks of 5, is found
+with probability 0.99 (10.6 % with the fewer blocks); a temperature, if it is off by a factor of 1.2."""
 
 
 @attrs.frozen(eq=False)
