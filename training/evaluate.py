@@ -5,7 +5,8 @@ Needs sparkwright, for `lookup`.
 Rounds are replayed over the emitted text: at an anchor, each draft of the block is accepted with the probability that
 stochastic verification has given that the text is what it is (train_drafter.rounds), until one is not; the next round
 begins after the token behind it. That is the law of real rounds, without decoding again for every drafter. Intervals
-are bootstrap over prompts (95 %). Replays: 16 a text, 1 at T = 0.
+are bootstrap over prompts (95 %). Replays: 16 a text, 1 at T = 0. tau counts rounds that drafted; for `lookup`, which
+does not draft in every round, tokens_per_round counts all of them, and is what to hold beside the tau of the others.
 """
 
 from __future__ import annotations
@@ -135,9 +136,13 @@ def main() -> None:
                 row["acceptance_by_slot"] = [round(float(x), 3) for x in slots[1] / np.maximum(slots[0], 1)]
                 table.append(row)
             looked = np.array([lookup(tokens[i], first, int(count[i])) for i in index])
+            drafted, emitted, every = looked.T
             row = {"temperature": t, "kind": kind, "drafter": "lookup", "texts": len(index)}
-            row |= interval(looked[:, 1], looked[:, 0], rng)
-            row["share_of_rounds_that_drafted"] = round(float(looked[:, 0].sum() / looked[:, 2].sum()), 3)
+            row |= interval(emitted, drafted, rng)
+            row["share_of_rounds_that_drafted"] = round(float(drafted.sum() / every.sum()), 3)
+            # A round without a draft gives one token: what lookup is worth is what all rounds give.
+            all_rounds = interval(emitted + every - drafted, every, rng)
+            row["tokens_per_round"], row["tokens_per_round_interval"] = all_rounds["tau"], all_rounds["interval"]
             table.append(row)
     text, at, accepted = np.array(rows).T
     logits = z["confidence.dspark"][text, at].astype(np.float64)
@@ -154,10 +159,7 @@ def main() -> None:
         confidence["slots"].append({"slot": k + 1, "survival": round(float(hit.mean()), 3), **one})
     out.write_text(json.dumps({"block": G, "rounds": table, "confidence": confidence}, indent=1) + "\n")
     for row in table:
-        print(
-            {k: row[k] for k in ("temperature", "kind", "drafter", "texts", "tau", "interval")},
-            row.get("acceptance_by_slot"),
-        )
+        print({k: v for k, v in row.items() if k != "acceptance_by_slot"}, row.get("acceptance_by_slot"))
     print(json.dumps(confidence))
 
 
