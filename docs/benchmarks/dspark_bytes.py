@@ -50,7 +50,7 @@ def main() -> None:
         "Made by `docs/benchmarks/dspark_bytes.py` from the tensor contract: GB a round, official formats, uniform",
         "routing, batch of one. A block is 5 slots. *ratio* is to a decode of one row, which is the whole cost on a",
         "machine that is bound by bandwidth. The specification's byte model says 3.0 GB and 0.27 for Flash, 6.9 GB and",
-        "0.17 for Pro. No time was measured: that takes the released weights and a machine they fit.",
+        "0.17 for Pro. What a block of Flash width takes on one H200 is in [drafter_h200.md](drafter_h200.md).",
         "",
         "| model | decode | block: dense | experts | head | Markov | block | ratio |",
         "|---|---|---|---|---|---|---|---|",
