@@ -318,13 +318,14 @@ def _two_engines(ground: Ground) -> None:
         same_text(got, wanted, "two engines at once in one process; keep no state in modules or classes")
 
 
+BREAKS = (("target", "forward", 1), ("target", "forward", 4), ("verifier", "verify", 2), ("sampler", "distribution", 3))
+
+
 def _broken_request(ground: Ground) -> None:
     """After a request that broke off in mid-round, and after a cancelled one, the engine serves as before."""
     with ground.engine(_suits(ground)) as engine:
         wanted = text(engine, 1)
-        for role, method, after in (
-            ("target", "forward", 1), ("target", "forward", 4), ("verifier", "verify", 2), ("sampler", "distribution", 3)
-        ):  # fmt: skip
+        for role, method, after in BREAKS:
             _break(engine, role, method, after)
             what = f"a request after one that broke off in {role}.{method}; keep what is its own in its state"
             same_text(text(engine, 1), wanted, what)
