@@ -27,7 +27,7 @@ from sparkwright.core.randomness import Keys, gumbel
 from sparkwright.core.roles import Target
 from sparkwright.core.store import WeightStore
 
-LEAST_DRAFTS = 16
+LEAST_DRAFTS = 8
 """Drafts that must have been submitted for equal texts to say anything."""
 BLOCK = 4
 """Rows of the blocks that a text is run in again to see what rounding does."""
