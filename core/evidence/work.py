@@ -49,6 +49,7 @@ class Work:
 
     def _locked(self, sleep: Callable[[float], None]) -> int:
         """A descriptor that holds the folder's lock; it may have been removed by another run while we waited."""
+        contended = False
         for _ in range(PATIENCE):
             try:
                 self.folder.mkdir(exist_ok=True)
@@ -61,6 +62,7 @@ class Work:
                 raise OutputError(
                     f"cannot write into {self.folder.parent}: {error.strerror}; choose another --out"
                 ) from None
+            contended = True
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(lock).st_ino == os.stat(self.folder / "lock").st_ino:
@@ -68,6 +70,8 @@ class Work:
             except OSError:
                 sleep(0.1)
             os.close(lock)
+        if not contended:  # a file system that makes no folders, such as /proc
+            raise OutputError(f"cannot write into {self.folder.parent}; choose another --out")
         raise OutputError(f"{self.folder} is in use by another run; wait for it, or choose another --out")
 
     def _open(self, again: bool) -> None:

@@ -159,6 +159,9 @@ def test_places_that_cannot_be_written_to_are_named(tmp_path: Path) -> None:
         fakes.run(tmp_path, "nowhere/out.zip")
     with pytest.raises(OutputError, match=r"is a folder; expected the name of a file"):
         fakes.run(tmp_path, ".")
+    if Path("/proc").is_dir():
+        with pytest.raises(OutputError, match="cannot write into /proc; choose another"):
+            fakes.run(tmp_path, "/proc/out.zip")
     (tmp_path / "a.zip.work").write_text("")
     with pytest.raises(OutputError, match=r"is a file where the work folder should be"):
         fakes.run(tmp_path, "a.zip")
