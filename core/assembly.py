@@ -103,7 +103,8 @@ def load_target(model: str | Path, use: str | None = None, *, sets: tuple[str, .
     """
     blas.ensure_blas()
     slot: dict[str, Any] = {"model": str(model)} | ({"use": use} if use else {})
-    return _Assembly(load_config({"target": slot}, sets=sets), WeightStore(), None, None).target_alone(site)
+    config = load_config({"target": slot}, sets=sets, only=("target",))
+    return _Assembly(config, WeightStore(), None, None).target_alone(site)
 
 
 def promise_of(config: Config) -> Promise:
@@ -218,6 +219,7 @@ class _Assembly:
             kernel_choices=tuple(kernels.choices),
             config=self.config,
             config_sha256=self._hash(names, curves),
+            curves=curves,
             warnings=tuple(self.warnings),
             first_rounds=FirstRounds(names["drafter"], facts["drafter"]),
         )

@@ -37,6 +37,7 @@ COST = (
 )
 HOW = "install the system's OpenBLAS (Debian, Ubuntu: libopenblas0-pthread) or `pip install 'sparkwright[cpu]'`"
 TIMEOUT_S = 60
+COPIES = 3
 
 
 @attrs.frozen
@@ -163,8 +164,7 @@ def _package_library() -> Path:
     """The renamed copy of scipy-openblas32's library, made if it is not in the cache yet."""
     original = _original()
     version = importlib.metadata.version("scipy-openblas32")
-    stat = original.stat()
-    tag = hashlib.sha256(f"{version} {stat.st_size} {stat.st_mtime_ns} {original}".encode()).hexdigest()[:12]
+    tag = _content_tag(original)
     directory = cache_directory()
     kept = directory / f"libopenblas-{version}-{tag}.so"
     if kept.is_file():
@@ -177,9 +177,26 @@ def _package_library() -> Path:
             made = Path(scratch) / kept.name
             _rename_symbols(original, made, patchelf, Path(scratch))
             made.replace(kept)
+        _forget(directory)
     except OSError as error:
         raise _UnavailableError(f"{directory}: the copy of scipy-openblas32 cannot be kept there ({error})") from None
     return kept
+
+
+def _forget(directory: Path) -> None:
+    """Of the copies that upgrades leave behind, all but the newest few. Who has one loaded keeps it all the same."""
+    copies = sorted(directory.glob("libopenblas-*.so"), key=lambda path: path.stat().st_mtime_ns)
+    for old in copies[:-COPIES]:
+        old.unlink(missing_ok=True)
+
+
+def _content_tag(original: Path) -> str:
+    """Names the library by its content, so that all environments share one copy. The wheel's own record holds the hash;
+    reading the library itself takes a tenth of a second."""
+    for file in importlib.metadata.files("scipy-openblas32") or ():
+        if file.name == original.name and file.hash is not None and Path(str(file.locate())) == original:
+            return hashlib.sha256(f"{file.hash.mode} {file.hash.value}".encode()).hexdigest()[:12]
+    return hashlib.sha256(original.read_bytes()).hexdigest()[:12]
 
 
 def cache_directory() -> Path:

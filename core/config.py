@@ -153,12 +153,14 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     catalogue: Catalogue | None = None,
     strict_plugins: bool = False,
+    only: Iterable[Kind] | None = None,
 ) -> Config:
     """Read and check a configuration.
 
     source: a TOML file, a nested dict, or None for defaults only. sets: `a.b=value` assignments. flags: dotted key ->
     (value, the flag's name). environ: for tests, the process's environment otherwise. catalogue: the plugins to
-    choose from, otherwise what is installed. Raises ConfigError with every problem found.
+    choose from, otherwise what is installed. only: slots that will be used; the default plugins of the others need not
+    be installed. Raises ConfigError with every problem found.
     """
     stack: list[Layer] = []
     if isinstance(source, Mapping):
@@ -173,14 +175,14 @@ def load_config(
         disable = given.get("plugins.disable")
         names = disable.value if disable is not None and isinstance(disable.value, (list, tuple)) else ()
         catalogue = discover(disable=[str(name) for name in names], strict=strict_plugins)
-    return _Reader(given, catalogue).read()
+    return _Reader(given, catalogue, None if only is None else frozenset(only)).read()
 
 
 class _Reader:
     """One pass over the merged values; `problems` and `warnings` fill up on the way."""
 
-    def __init__(self, given: Layer, catalogue: Catalogue) -> None:
-        self.given, self.catalogue = given, catalogue
+    def __init__(self, given: Layer, catalogue: Catalogue, only: frozenset[Kind] | None) -> None:
+        self.given, self.catalogue, self.only = given, catalogue, only
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.values: Layer = {}
@@ -210,13 +212,17 @@ class _Reader:
             if table not in known or table == key:
                 found = "unknown key" if table == key and table not in known else "unknown table"
                 what = f"{found} '{table}'" if table not in known else f"'{key}' is a table, not a value"
-                self.problems.append(f"{what}{did_you_mean(table, known)} ({value.origin})")
+                hint = did_you_mean(table, known)
+                if table in (*SLOTS, "kernels", "observers") and isinstance(value.value, str):
+                    hint = f"; did you mean {table}.use={value.value}?"
+                self.problems.append(f"{what}{hint} ({value.origin})")
 
     def _slot(self, kind: Kind, default: str) -> Slot:
         use = self._scalar(f"{kind}.use", str, default)
         model = self._scalar(f"{kind}.model", str, None)
         asked_by = self.values[f"{kind}.use"].origin
-        if use != "auto" or kind not in ("target", "drafter"):
+        unused = self.only is not None and kind not in self.only and asked_by == "default"
+        if not unused and (use != "auto" or kind not in ("target", "drafter")):
             self._names(kind, f"{kind}.use", [use])
         options = self._plugins(kind, kind, (use,))
         self._leftovers(kind, {"use", "model"}, kind)
@@ -264,7 +270,8 @@ class _Reader:
                 self.problems.append(f"unknown key '{key}'{hint} ({value.origin})")
             elif used != name:  # when it is used, its absence is already reported
                 self.warnings.append(
-                    f"'{key}' is for the {kind} plugin '{name}', which is not installed ({value.origin})"
+                    f"'{key}' is for the {kind} plugin '{name}', which is not installed, and changes nothing"
+                    f"{did_you_mean(name, installed)} ({value.origin})"
                 )
 
     def _ops(self, kernels: KernelOptions) -> dict[str, str]:

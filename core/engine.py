@@ -20,6 +20,7 @@ from sparkwright.core.contracts import (
     INCOMPLETE,
     NON_FINITE,
     WIDEST_VERIFY,
+    CostCurves,
     Distribution,
     Draft,
     Forward,
@@ -58,6 +59,7 @@ class Parts:
     kernel_choices: tuple[KernelChoice, ...]
     config: Config
     config_sha256: str
+    curves: CostCurves | None
     warnings: tuple[str, ...]
     first_rounds: FirstRounds
 
@@ -246,8 +248,8 @@ def generate(
     stats = counter.stats(len(stops.tokens))
     result = Result(
         text=stops.text, tokens=tuple(stops.tokens), finish=stops.finish, promise=parts.promise,
-        slots=explained(parts.slots, scheduler.facts, stats), kernels=parts.kernels, stats=stats, seed=request.seed,
-        choice=request.choice, config_sha256=parts.config_sha256,
+        slots=explained(parts.slots, scheduler.facts, stats, parts.curves), kernels=parts.kernels, stats=stats,
+        seed=request.seed, choice=request.choice, config_sha256=parts.config_sha256,
         warnings=noticed + tuple(parts.observers.warnings),
     )  # fmt: skip
     parts.observers.tell("request_finished", result=result)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from sparkwright.core.contracts import DrafterFacts, SchedulerFacts
+from sparkwright.core.contracts import CostCurves, DrafterFacts, SchedulerFacts
 from sparkwright.core.generation import RoundTrace, SlotReport, Stats
 
 FIRST_ROUNDS = 64
@@ -68,7 +68,9 @@ def uncalibrated(setting: str, model: str | None) -> str:
     return f"decides by assumed costs, {why}: run `{command}`"
 
 
-def explained(slots: dict[str, SlotReport], facts: SchedulerFacts, stats: Stats) -> dict[str, SlotReport]:
+def explained(
+    slots: dict[str, SlotReport], facts: SchedulerFacts, stats: Stats, curves: CostCurves | None
+) -> dict[str, SlotReport]:
     """The slots of a result; a scheduler that decides by costs and planned no drafts says how often, and why."""
     if not facts.costs or not stats.parked_rounds:
         return slots
@@ -77,6 +79,13 @@ def explained(slots: dict[str, SlotReport], facts: SchedulerFacts, stats: Stats)
         why = "by its costs drafting could not pay"
     else:
         rounds = "round that drafted" if stats.uncut_drafting_rounds == 1 else "rounds that drafted"
-        why = f"the {stats.uncut_drafting_rounds} {rounds} gave {stats.tau:.2f} tokens each, too few for their cost"
+        why = f"the {stats.uncut_drafting_rounds} {rounds} gave {stats.tau:.2f} tokens each, "
+        why += "too few for their cost" if curves is None else f"for the time of {_cost(curves, stats):.2f} without"
     said = "; ".join(part for part in (f"{parked}: {why}", report.reason) if part)
     return slots | {"scheduler": attrs.evolve(report, reason=said)}
+
+
+def _cost(curves: CostCurves, stats: Stats) -> float:
+    """Plain decodes in the time of a round that drafts and submits as many as was usual."""
+    depth = min(round(stats.submitted / max(stats.drafting_rounds, 1)), len(curves.verify) - 1)
+    return (curves.draft + curves.verify[depth]) / curves.plain

@@ -32,7 +32,8 @@ class TraceError(SparkwrightError):
 class TraceSummary:
     """One request. Seconds are the host's; `draft` and `verify` are apart only if the engine timed its stages.
 
-    lengths: how many rounds emitted 1, 2, ... tokens. acceptance[k]: share of submitted drafts k + 1 that were
+    tokens, transfers: of the whole request where its result is in the trace (the prefill gives the first token, with a
+    transfer of its own), else of its rounds. lengths: how many rounds emitted 1, 2, ... tokens. acceptance[k]: share of submitted drafts k + 1 that were
     accepted, over rounds that were not cut. slowest: index and seconds of the slowest rounds. finish: None if
     the trace ends before the request did.
     """
@@ -67,7 +68,8 @@ class TraceSummary:
     @property
     def decode_rate(self) -> float | None:
         """Tokens of rounds per second of rounds."""
-        return self.tokens / self.seconds if self.tokens and self.seconds > 0 else None
+        emitted = sum(n * count for n, count in enumerate(self.lengths, 1))
+        return emitted / self.seconds if emitted and self.seconds > 0 else None
 
     def to_dict(self) -> dict[str, Any]:
         return {**attrs.asdict(self), "decode_rate": self.decode_rate}
@@ -144,20 +146,21 @@ class _Open:
         emitted = Counter(len(r["tokens"]) for r in rounds)
         took = sorted(((_seconds(r), r["index"]) for r in rounds), reverse=True)[:3]
         stats = self.result.get("stats")
+        whole_request = stats if isinstance(stats, dict) else {}
         prompt = self.request.get("prompt")
         return TraceSummary(
             prompt_tokens=len(prompt) if isinstance(prompt, list) else None,
             seed=self.request.get("seed", self.result.get("seed")),
             rounds=len(rounds),
             drafting_rounds=sum(r["submitted"] > 0 for r in rounds),
-            tokens=sum(len(r["tokens"]) for r in rounds),
+            tokens=whole_request.get("tokens", sum(len(r["tokens"]) for r in rounds)),
             tau=1 + sum(r["accepted"] for r in whole) / len(whole) if whole else None,
             drafted=sum(r["drafted"] for r in rounds),
             submitted=sum(r["submitted"] for r in rounds),
             accepted=sum(r["accepted"] for r in rounds),
             acceptance=tuple(acceptance),
             lengths=tuple(emitted.get(n, 0) for n in range(1, max(emitted, default=0) + 1)),
-            transfers=sum(r["transfers"] for r in rounds),
+            transfers=whole_request.get("transfers", sum(r["transfers"] for r in rounds)),
             repeated_rounds=sum(bool(r["repeated"]) for r in rounds),
             empty_residuals=sum(bool(r["flags"] & 2) for r in rounds),
             cut_rounds=sum(bool(r["cut"]) for r in rounds),
@@ -167,7 +170,7 @@ class _Open:
             slowest=tuple((index, seconds) for seconds, index in took),
             finish=self.result.get("finish"),
             config_sha256=self.result.get("config_sha256"),
-            prefill_seconds=stats.get("prefill_seconds") if isinstance(stats, dict) else None,
+            prefill_seconds=whole_request.get("prefill_seconds"),
         )
 
 

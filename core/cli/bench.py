@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from sparkwright.core.cli.shared import json_option, print_json, stdout
+from sparkwright.core.cli.shared import ProgressLine, json_option, print_json, stdout
 from sparkwright.core.compare.report import md
 
 if TYPE_CHECKING:
@@ -57,12 +56,8 @@ def bench(config: Path | None, model: str | None, sets: tuple[str, ...], as_json
     if model is not None:
         sets = (*sets, f"target.model={model}")
 
-    def progress(what: str, done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{what} {done}/{total}" + ("\r\x1b[K" if done == total else ""))
-            sys.stderr.flush()
-
-    result = run(config, sets=sets, progress=progress, **options)
+    with ProgressLine() as line:
+        result = run(config, sets=sets, progress=line.update, **options)
     if as_json:
         print_json(result.to_dict())
     else:

@@ -13,7 +13,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from sparkwright.core.cli.shared import json_option, print_json, stderr, stdout
+from sparkwright.core.cli.shared import ProgressLine, json_option, print_json, stderr, stdout
 from sparkwright.core.compare.records import CompareError
 from sparkwright.core.compare.report import md
 from sparkwright.core.compare.result import CompareResult
@@ -90,7 +90,7 @@ def compare(
     folder = out or Path(f"compare-{hashlib.sha256(repr(sorted(asked.items())).encode()).hexdigest()[:8]}")
     if _finished(folder):
         _announce([f"finished before: what is in {folder} is shown, nothing is measured again (--out FOLDER does)"])
-    lines = _Lines(enabled=sys.stderr.isatty())
+    lines = ProgressLine()
     try:
         result = run(
             source, swap=options.pop("swap"), b=b, sets=sets, out=folder, self_test=times, ignore_eos=not eos,
@@ -125,12 +125,12 @@ def _announce(lines: list[str]) -> None:
 
 def show(result: CompareResult) -> None:
     """The terminal's table."""
-    arms = Table(box=None, padding=(0, 2, 0, 0))
-    for head in md.ARM_HEAD:
-        arms.add_column(head, overflow="fold")
-    for row in md.arm_rows(result):
-        arms.add_row(*map(escape, row))
-    stdout.print(arms)
+    rows = md.arm_rows(result)
+    for first in range(0, len(rows), 2):  # an arm is a column, two of which fit 80 columns
+        arms = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        for head, *values in zip(md.ARM_HEAD, *rows[first : first + 2], strict=True):
+            arms.add_row(head, *map(escape, values), style="bold" if head == md.ARM_HEAD[0] else "")
+        stdout.print(arms)
     for c in result.comparisons:
         table = Table(box=None, padding=(0, 2, 0, 0), title=f"\n{c.name}: {escape(c.label)}", title_justify="left",
                       show_header=False)  # fmt: skip
@@ -143,22 +143,3 @@ def show(result: CompareResult) -> None:
     stdout.print(result.verdict, style="bold", markup=False, soft_wrap=True)
     if result.directory is not None:
         stdout.print(f"{result.directory / 'report.html'}", markup=False, soft_wrap=True)
-
-
-class _Lines:
-    """Progress as one line on a terminal that rewrites itself; nothing elsewhere."""
-
-    def __init__(self, enabled: bool) -> None:
-        self._enabled, self._open = enabled, False
-
-    def update(self, what: str, done: int, total: int) -> None:
-        if self._enabled:
-            sys.stderr.write(f"\r\x1b[K{what} {done}/{total}")
-            sys.stderr.flush()
-            self._open = True
-
-    def end(self) -> None:
-        if self._open:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._open = False

@@ -47,5 +47,5 @@ def show(
         stdout.print(table)
     else:
         stdout.print("Nothing is set; --resolved shows every default.")
-    stdout.print(f"\nsha256 {loaded.sha256}")
+    stdout.print(f"\nconfiguration {loaded.sha256}", soft_wrap=True)
     warn(loaded.warnings)

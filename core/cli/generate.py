@@ -7,12 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sparkwright.core.cli.shared import config_options, json_option, print_json, read_config, stderr, warn, write
+from sparkwright.core.cli.shared import (
+    ProgressLine,
+    config_options,
+    json_option,
+    print_json,
+    read_config,
+    stderr,
+    warn,
+    write,
+)
 from sparkwright.core.config import Config
-from sparkwright.core.errors import RequestError
+from sparkwright.core.errors import ConfigError, RequestError
 from sparkwright.core.generation import Result
 
 SLOT_FLAGS = ("drafter", "scheduler", "verifier", "sampler")
@@ -69,10 +79,14 @@ def generate(
     from sparkwright.core.assembly import assemble
 
     text = _prompt(prompt, prompt_file)
+    if not text.strip() and chat is not False:
+        raise RequestError(
+            "the prompt is empty: give some text (--raw takes an empty prompt as it is: the model begins a text)"
+        )
     config = _config(ctx, config_file, sets, trace, flags)
     if not quiet:
         warn(config.warnings)
-    bars = _Bars(enabled=not (quiet or as_json) and sys.stderr.isatty())
+    bars = _Bars(enabled=not (quiet or as_json))
     with bars, assemble(config, progress=bars.update) as engine:
         as_chat = engine.target.text.has_chat if chat is None else chat
         if system is not None and not as_chat:
@@ -130,7 +144,14 @@ def _config(
     sampling = {flag: flags[flag] for flag in SAMPLING_FLAGS if flags[flag] is not None}
     if sampling or trace is not None:
         base = read_config(ctx, file, sets, given)
+        sampler = base.catalogue.get("sampler", base.slots["sampler"].use, "sampler.use").provider
+        takes = {field.name for field in attrs.fields(sampler.options)}
         for flag, value in sampling.items():
+            if SAMPLING_FLAGS[flag] not in takes:
+                raise ConfigError(
+                    f"--{flag.replace('_', '-')} {value}: the sampler '{sampler.name}' has no "
+                    f"{SAMPLING_FLAGS[flag]} ({sampler.summary}); use --sampler chain, or leave the flag out"
+                )
             put(f"sampler.{base.slots['sampler'].use}.{SAMPLING_FLAGS[flag]}", value, flag)
         if trace is not None:
             put("observers.use", [*(name for name in base.observers if name != "trace"), "trace"], "trace")
@@ -194,7 +215,7 @@ def summary(result: Result) -> list[str]:
     lines.append(
         f"promise: {result.promise} (drafter {slots['drafter']}, scheduler {slots['scheduler']}, "
         f"verifier {slots['verifier']}, sampler {slots['sampler']}); "
-        f"seed {result.seed}; config {result.config_sha256[:12]}"
+        f"seed {result.seed}; engine {result.config_sha256[:12]}"
     )
     for slot, report in result.slots.items():
         if report.requested not in (report.effective, "auto"):
@@ -205,16 +226,19 @@ def summary(result: Result) -> list[str]:
 
 
 class _Bars:
-    """Progress of loading and prefill, on stderr if it is a terminal; gone once text comes."""
+    """Progress of loading and prefill: bars on stderr until text comes; lines now and then if that is no terminal."""
 
     def __init__(self, enabled: bool) -> None:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        self._progress = Progress(*columns, console=stderr, transient=True, disable=not enabled)
+        terminal = sys.stderr.isatty()
+        self._progress = Progress(*columns, console=stderr, transient=True, disable=not (enabled and terminal))
+        self._line = ProgressLine(enabled and not terminal)
         self._tasks: dict[str, Any] = {}
         self._running = False
 
     def update(self, what: str, done: int, total: int) -> None:
         """Called from the engine's thread; rich's Progress takes a lock of its own."""
+        self._line.update(what, done, total)
         if what not in self._tasks:
             if not self._running:
                 self._progress.start()

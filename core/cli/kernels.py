@@ -48,17 +48,19 @@ def list_(
     if as_json:
         print_json(data)
         return
-    stdout.print(Text(f"device {data['device']}; kernels.use = {', '.join(config.kernels.use)}"))
+    asked = f", asked in this order: {', '.join(data['asked'])}" if "asked" in data else ""
+    stdout.print(Text(f"device {data['device']}; kernels.use = {', '.join(config.kernels.use)}{asked}"))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in data["columns"]:
-        table.add_column(heading, overflow="fold")
-    for op in data["ops"]:
-        table.add_row(*(Text(_shown(op[heading])) for heading in data["columns"]))
+        table.add_column(heading, no_wrap=heading == "op", overflow="fold")
+    # Widths and the kind of each owner are for --json: a terminal has 80 columns; what differs only in them is one row.
+    for row in dict.fromkeys(tuple(_shown(op[heading]) for heading in data["columns"]) for op in data["ops"]):
+        table.add_row(*map(Text, row))
     stdout.print(table)
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return ", ".join(str(one).rpartition(" ")[2] for one in value) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _chosen(config: Config, quiet: bool) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def _chosen(config: Config, quiet: bool) -> dict[str, Any]:
     ops = [{**attrs.asdict(one), "runs": one.backend, "why": _why(one)} for one in choices]
     return {
         "device": device_name(),
-        "columns": ["op", "dtype", "format", "widths", "runs", "why"],
+        "columns": ["op", "dtype", "format", "runs", "why"],
         "ops": sorted(ops, key=lambda op: op["op"]),
     }
 
@@ -99,6 +101,7 @@ def _declared(config: Config) -> dict[str, Any]:
             entry["reference"] = op.reference
     return {
         "device": device_name(),
-        "columns": ["op", "asked", "of", "summary"],
+        "asked": order,
+        "columns": ["op", *(["asked"] if config.kernel_ops else []), "of", "summary"],
         "ops": [found[name] for name in sorted(found)],
     }

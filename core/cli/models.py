@@ -7,6 +7,7 @@ the target that recognises the checkpoint best: `inspect(path, device) -> dict`,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ from rich.text import Text
 from sparkwright.core.cli.shared import json_option, print_json, stderr, stdout
 from sparkwright.core.contracts import Provider
 from sparkwright.core.errors import ModelError, PluginError
-from sparkwright.core.plugins import discover
+from sparkwright.core.plugins import Catalogue, discover
 
 LISTED = 20
 """Tensors of each kind of problem that are printed; --json has all."""
@@ -118,10 +119,22 @@ def _tool(ctx: click.Context, what: str, path: Path, name: str | None) -> Callab
     if max(sure) > 0:
         return _resolve(able[sure.index(max(sure))], what)
     known = ", ".join(provider.name for provider in able)
-    raise ModelError(
-        f"{path}: config.json is missing, or names a model that no target can {what} (those that can: {known}); "
-        "name the target with --target"
-    )
+    raise ModelError(f"{path}: {_found(path, catalogue)}; targets that {what} checkpoints: {known}")
+
+
+def _found(path: Path, catalogue: Catalogue) -> str:
+    """What is in a folder that no tool is for."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except OSError:
+        return "holds no config.json that can be read, so it is no model folder"
+    except ValueError:
+        return "its config.json is not JSON"
+    model_type = config.get("model_type") if isinstance(config, dict) else None
+    providers = (item.provider for item in catalogue.of_kind("target"))
+    runs = [p.name for p in providers if p.recognises is not None and p.recognises(path)]
+    ran = f"which target {' and '.join(runs)} runs as it is" if runs else "which no installed target knows"
+    return f"holds a model of type {model_type!r}, {ran}"
 
 
 def _resolve(provider: Provider, what: str) -> Callable[..., Any]:

@@ -65,10 +65,12 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         print_json({"installed": [describe(item) for item in items], "unusable": unusable})
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("slot", "name", "summary", "from"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("slot", "name"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("summary", overflow="fold")
     for item in items:
-        table.add_row(item.provider.kind, item.provider.name, Text(item.provider.summary), Text(item.origin))
+        foreign = "" if item.distribution == "sparkwright" else f" (from {item.origin})"
+        table.add_row(item.provider.kind, item.provider.name, Text(item.provider.summary + foreign))
     stdout.print(table)
     for left_out in catalogue.unusable:
         stdout.print(Text(f"{left_out.why}: {left_out}"))

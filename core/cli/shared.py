@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,19 +77,31 @@ def write(text: str) -> None:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error
 
 
-class ProgressLine:
-    """Progress as one line of standard error that rewrites itself, where that is a terminal; gone at the end, and not
-    written again by a thread that is still at work (Ctrl-C does not wait for it)."""
+EVERY = 5.0
+"""Seconds between two lines of progress where standard error is no terminal; what is done sooner says nothing."""
 
-    def __init__(self, enabled: bool = True) -> None:
-        self._enabled, self._open, self._lock = enabled and sys.stderr.isatty(), False, threading.Lock()
+
+class ProgressLine:
+    """Progress as one line of standard error that rewrites itself; gone at the end, and not written again by a thread
+    that is still at work (Ctrl-C does not wait for it). Where that is no terminal, a line every EVERY seconds."""
+
+    def __init__(self, enabled: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        self._enabled, self._open, self._lock = enabled, False, threading.Lock()
+        self._terminal, self._clock, self._said = sys.stderr.isatty(), clock, clock()
 
     def update(self, what: str, done: int, total: int) -> None:
         with self._lock:
-            if self._enabled:
+            if not self._enabled:
+                return
+            if self._terminal:
                 sys.stderr.write(f"\r\x1b[K{what} {done:,}/{total:,}")
-                sys.stderr.flush()
                 self._open = True
+            elif (now := self._clock()) - self._said >= EVERY:
+                self._said = now
+                sys.stderr.write(f"{what} {done:,}/{total:,}\n")
+            else:
+                return
+            sys.stderr.flush()
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -100,6 +113,8 @@ class ProgressLine:
                 sys.stderr.write("\r\x1b[K")
                 sys.stderr.flush()
                 self._open = False
+
+    end = __exit__
 
 
 def model_option(function: F) -> F:

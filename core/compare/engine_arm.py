@@ -5,6 +5,8 @@ Arms of one process share the read-only weights and nothing else: each has its o
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +20,7 @@ from sparkwright.core.assembly import assemble
 from sparkwright.core.blas import ensure_blas
 from sparkwright.core.compare.records import Arm, ArmSpec, CompareError, Prompt, RunRecord
 from sparkwright.core.config import Config, load_config
+from sparkwright.core.contracts import CostCurves
 from sparkwright.core.engine import Engine
 from sparkwright.core.errors import RequestError
 from sparkwright.core.plugins import Catalogue
@@ -106,7 +109,8 @@ class EngineArm:
     @property
     def effective(self) -> Mapping[str, str]:
         slots = {slot: report.effective for slot, report in self.engine.slots.items()}
-        return {**slots, **self.engine.run(lambda parts: {f"kernels.{op}": name for op, name in parts.kernels.items()})}
+        curves, kernels = self.engine.run(lambda parts: (parts.curves, dict(parts.kernels)))
+        return {**slots, "costs": _hashed(curves), **{f"kernels.{op}": name for op, name in kernels.items()}}
 
     def complete(self, prompt: Prompt, *, max_tokens: int, seed: int, ignore_eos: bool) -> RunRecord:
         given: Any = prompt.text
@@ -130,6 +134,12 @@ class EngineArm:
             except RequestError:
                 self._has_chat = False
         return self._has_chat
+
+
+def _hashed(curves: CostCurves | None) -> str:
+    if curves is None:
+        return "none"
+    return hashlib.sha256(json.dumps(attrs.asdict(curves), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def record(result: Any, notes: Sequence[str] = ()) -> RunRecord:

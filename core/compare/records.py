@@ -82,8 +82,8 @@ class RunRecord:
 class Arm(Protocol):
     """One assembled side of a comparison. Raises SparkwrightError; the runner wraps whatever else it raises.
 
-    effective: what fills each slot ("drafter": "lookup") and which backend computes each op
-    ("kernels.gather": "fused").
+    effective: what fills each slot ("drafter": "lookup"), which backend computes each op ("kernels.gather": "fused"),
+    and a hash of the cost curves in force ("costs").
     """
 
     @property

@@ -32,7 +32,7 @@ from sparkwright.core.plugins import discover
 from sparkwright.core.store import WeightStore
 from sparkwright.core.testing.toys import random_drafter
 
-TOKENS = 128
+TOKENS = 120
 EACH = 2
 PROMPT_FILES = ("code", "prose", "chat")
 
@@ -74,7 +74,7 @@ def main(model: Path) -> dict[str, Any]:
     load, what = [os.getloadavg()[0]], prompts()
     with arm("random", "none") as engine:
         tokens = engine.target.encode(what[0]["text"])
-        curves = engine.run(lambda parts: measure_curves(parts.target, parts.drafter, tokens, repeats=15))
+        curves = engine.run(lambda parts: measure_curves(parts.target, parts.drafter, tokens, repeats=9))
     measured = Path(tempfile.mkdtemp()) / "costs.json"
     costs.save(measured, curves, {})
 
@@ -127,7 +127,11 @@ def main(model: Path) -> dict[str, Any]:
 
 def by_the_curves(curves: CostCurves, submitted: list[int], tokens: int) -> float:
     """The ratio of rates that these rounds and the measured curves make."""
-    spent = sum(curves.verify[n] + (curves.draft if n else 0.0) for n in submitted)
+    spent, before = 0.0, 1
+    for n in submitted:
+        # A plain decode after another began before that one's token was read.
+        spent += curves.draft + curves.verify[n] if n else curves.verify[0] if before else curves.plain
+        before = n
     return tokens * curves.plain / spent
 
 

@@ -29,7 +29,8 @@ from sparkwright.plugins.schedulers.curves import Costs, assumed, costs
 from sparkwright.plugins.schedulers.evidence import Acceptance, Rate, Reliability
 
 _BELIEF = 0.75  # acceptance before anything was seen
-_BELIEF_ROUNDS = 2.0  # rounds it counts for, position by position
+_BELIEF_ROUNDS = 1.0  # rounds it counts for, position by position: where drafts cost next to nothing, all are rejected
+# for a long time before it gives way, and what next to nothing is, is measured no better than to a few hundredths
 _FIRST_GAP = 12.0  # plain rounds before the first probe, for a probe that loses one plain decode
 _LONGEST_GAP = 512.0
 _LOOK_DEEPER = 24  # every so many active rounds one goes deeper than it seems worth

@@ -55,23 +55,22 @@ def test_the_summary_of_a_real_trace_is_the_engines_own_count(traced: tuple[Path
     assert len(summaries) == 2
     for summary, result in zip(summaries, results, strict=True):
         stats = result.stats
-        for name in ("rounds", "drafting_rounds", "drafted", "submitted", "accepted", "tau", "repeated_rounds",
-                     "empty_residuals", "config_sha256"):  # fmt: skip
+        for name in ("tokens", "transfers", "rounds", "drafting_rounds", "drafted", "submitted", "accepted", "tau",
+                     "repeated_rounds", "empty_residuals", "config_sha256"):  # fmt: skip
             want = result.config_sha256 if name == "config_sha256" else getattr(stats, name)
             assert getattr(summary, name) == want, name
-        assert summary.tokens == stats.tokens - 1  # the first token is the prefill's
         assert summary.acceptance == tuple(a for a in stats.acceptance if a is not None)
         assert summary.seconds == pytest.approx(stats.decode_seconds)
         assert summary.decode_rate == pytest.approx(stats.decode_rate)
         assert (summary.prompt_tokens, summary.seed, summary.finish) == (3, result.seed, result.finish)
-        assert sum(n * count for n, count in enumerate(summary.lengths, 1)) == summary.tokens
+        assert sum(n * count for n, count in enumerate(summary.lengths, 1)) == summary.tokens - 1  # 1 is the prefill's
 
 
 def test_show_prints_the_summary_and_json_holds_it(traced: tuple[Path, list[Result]]) -> None:
     path, results = traced
     run = CliRunner().invoke(command.trace, ["show", str(path)])
     assert run.exit_code == 0, run.output
-    assert "request 1 of 2: 3 prompt tokens, seed 12; 11 tokens in" in run.output
+    assert "request 1 of 2: 3 prompt tokens, seed 12; 12 tokens in" in run.output
     assert f"tau {results[0].stats.tau:.2f}" in run.output and "tokens a round" in run.output
     run = CliRunner().invoke(command.trace, ["show", str(path), "--json"])
     assert [r["rounds"] for r in json.loads(run.output)] == [r.stats.rounds for r in results]

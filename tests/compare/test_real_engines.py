@@ -6,13 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
+from tests.core.engines import merged
 
+from sparkwright.core import costs
 from sparkwright.core.compare import CompareError, compare
+from sparkwright.core.compare.difference import check_effective
+from sparkwright.core.compare.engine_arm import EngineOpener, engine_specs
 from sparkwright.core.compare.isolated import IsolatedOpener
 from sparkwright.core.compare.records import Prompt
 from sparkwright.core.compare.simulated import SimulatedOpener, simulated_spec
+from sparkwright.core.contracts import CostCurves
 from sparkwright.core.errors import ConfigError
 from sparkwright.core.plugins import Catalogue, discover
 from sparkwright.core.testing.toys import markov_target, random_drafter, table_drafter
@@ -155,3 +161,24 @@ def test_an_isolated_arm_that_fails_or_dies_is_a_sentence() -> None:
     broken = IsolatedOpener("sparkwright.core.compare.nothing:Here")
     with pytest.raises(CompareError, match="ModuleNotFoundError"):
         broken(simulated_spec("A"))
+
+
+def test_arms_under_other_cost_curves_than_their_configurations_say_are_refused(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """Both name one file; it is measured anew between the assembly of the two."""
+    file = tmp_path / "costs.json"
+    curves = CostCurves(1.0, (1.0,) * 8, 0.1)
+    costs.save(file, curves, {})
+    base = merged(BASE, {"scheduler": {"use": "cost_aware"}, "engine": {"costs": str(file)}})
+    (spec, other) = engine_specs(base, ["verifier.use=block"], [], [], catalogue)
+    first = EngineOpener(catalogue=catalogue)(spec)
+    costs.save(file, attrs.evolve(curves, draft=0.2), {})
+    second = EngineOpener(catalogue=catalogue)(other)
+    try:
+        with pytest.raises(CompareError, match=r"a second difference: costs is '\w{12}' in one and '\w{12}' in"):
+            check_effective(spec, other, first.effective, second.effective)
+        check_effective(spec, other, first.effective, first.effective)
+    finally:
+        first.close()
+        second.close()

@@ -25,7 +25,7 @@ from sparkwright.core.contracts import (
 from sparkwright.core.costs import file_for, load, save
 from sparkwright.core.errors import AssemblyError, ConfigError, ModelError, PluginError
 from sparkwright.core.hookspecs import hookimpl
-from sparkwright.core.plugins import Catalogue
+from sparkwright.core.plugins import Catalogue, discover
 from sparkwright.core.store import WeightStore
 from sparkwright.core.testing import toys
 
@@ -447,6 +447,18 @@ def test_a_target_can_be_loaded_alone(monkeypatch: pytest.MonkeyPatch, tmp_path:
     target.forward(mx.array([4, 5]), state, logits="none")
     transaction.commit(1)
     assert state.position == 4 and target.text.encode("b") == [1]
+
+
+def test_a_target_alone_needs_no_other_plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The default scheduler, sampler and verifier may be missing; a name that was given may not."""
+    import sparkwright.core.assembly as assembly
+
+    alone = discover(entries=[], allow="").with_providers(toys.markov_target(table()))
+    original = load_config
+    monkeypatch.setattr(assembly, "load_config", lambda *args, **how: original(*args, **how, catalogue=alone))
+    assert load_target(tmp_path, "markov").facts.vocab_size == V
+    with pytest.raises(ConfigError, match="no scheduler plugin is named 'fixed'"):
+        load_target(tmp_path, "markov", sets=("scheduler.use=fixed",))
 
 
 def test_the_engines_hash_follows_what_decides_the_text() -> None:

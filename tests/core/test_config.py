@@ -272,9 +272,9 @@ def test_every_problem_comes_in_one_go_with_key_origin_expectation_and_hint() ->
 def test_options_of_a_plugin_that_is_not_installed() -> None:
     settings = {"scheduler": {"use": "fixed", "absent": {"depth": 3}}}
     (warning,) = load(settings).warnings
-    assert (
-        warning
-        == "'scheduler.absent.depth' is for the scheduler plugin 'absent', which is not installed (the given dict)"
+    assert warning == (
+        "'scheduler.absent.depth' is for the scheduler plugin 'absent', which is not installed, and changes nothing "
+        "(the given dict)"
     )
     settings["scheduler"]["use"] = "absent"
     assert "no scheduler plugin is named 'absent'" in one(settings)

@@ -167,3 +167,22 @@ def test_on_macos_and_cuda_nothing_is_done(cache: Path, before: str, said: str) 
     info = answer(start(cache, before=before))
     assert (info["name"], info["global"], info["advice"]) == ("native", False, "")
     assert said in info["reason"]
+
+
+def test_copies_are_named_by_content_and_old_ones_are_forgotten(tmp_path: Path) -> None:
+    """Environments come and go; the same library in another place, with another date, is the same copy."""
+    from sparkwright.core import blas
+
+    tags = []
+    for name, content in (("a", b"x" * 99), ("b", b"x" * 99), ("c", b"y" * 99)):
+        (tmp_path / name).mkdir()
+        library = tmp_path / name / "libscipy_openblas.so"
+        library.write_bytes(content)
+        os.utime(library, ns=(len(tags), len(tags)))
+        tags.append(blas._content_tag(library))
+    assert tags[0] == tags[1] != tags[2]
+    for number in range(6):
+        (tmp_path / f"libopenblas-{number}.so").touch()
+        os.utime(tmp_path / f"libopenblas-{number}.so", ns=(number, number))
+    blas._forget(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.so")} == {f"libopenblas-{n}.so" for n in (3, 4, 5)}

@@ -18,6 +18,7 @@ from tests.oracles.dense_dspark_numpy import Weights
 from sparkwright.core.contracts import CostCurves, Site
 from sparkwright.core.errors import AssemblyError, ModelError, SparkwrightError
 from sparkwright.plugins.drafters import dspark
+from sparkwright.plugins.drafters.dspark.dense_config import expected, read_config
 
 # ------------------------------------------------------------------------------------------------------ V4-native
 
@@ -204,3 +205,33 @@ def test_a_dense_drafter_of_another_target(
     }
     with pytest.raises(AssemblyError, match=words):
         engine(target, settings).close()
+
+
+def test_a_config_as_its_trainer_writes_it_is_read(tmp_path: Path) -> None:
+    """The target's Qwen3 config copied, with DeepSpec's keys on top (its `dspark/qwen3/config.py`), in transformers 5's
+    spelling of the rotary base and in that of version 4."""
+    written = {
+        "architectures": ["Qwen3DSparkModel"], "attention_bias": False, "attention_dropout": 0.0, "block_size": 7,
+        "bos_token_id": 151643, "confidence_head_with_markov": True, "dtype": "bfloat16",
+        "enable_confidence_head": True, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+        "hidden_size": 2560, "initializer_range": 0.02, "intermediate_size": 9728,
+        "layer_types": ["full_attention"] * 5,
+        "markov_head_type": "vanilla", "markov_rank": 256, "mask_token_id": 151669, "max_position_embeddings": 40960,
+        "max_window_layers": 36, "model_type": "qwen3", "num_anchors": 512, "num_attention_heads": 32,
+        "num_hidden_layers": 5, "num_key_value_heads": 8, "num_target_layers": 36, "pad_token_id": None,
+        "rms_norm_eps": 1e-06, "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
+        "sliding_window": None, "target_layer_ids": [1, 9, 17, 25, 33], "tie_word_embeddings": False,
+        "transformers_version": "5.10.2", "use_cache": True, "use_sliding_window": False, "vocab_size": 151936,
+    }  # fmt: skip
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(written))
+    config = read_config(tmp_path)
+    assert (config.block, config.layers, config.target_layers, config.taps) == (7, 5, 36, (1, 9, 17, 25, 33))
+    assert (config.rope_theta, config.context, config.rank, config.lent) == (1e6, 40960, 256, False)
+    assert expected(config)["fc.weight"] == (2560, 5 * 2560)
+    older = {key: value for key, value in written.items() if key != "rope_parameters"}
+    file.write_text(json.dumps(older | {"rope_theta": 1000000, "rope_scaling": None}))
+    assert read_config(tmp_path) == config
+    file.write_text(json.dumps({k: v for k, v in written.items() if k != "markov_head_type"} | {"markov_rank": 0}))
+    with pytest.raises(ModelError, match="'markov_rank' is 0, expected a whole number from 1 on"):
+        read_config(tmp_path)

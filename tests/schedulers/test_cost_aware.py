@@ -73,7 +73,8 @@ def test_parked_drafting_is_probed_with_growing_gaps_and_comes_back() -> None:
     probes = [anchor for anchor, _, report in seen if report.drafted and anchor < 2000]
     gaps = [b - a for a, b in pairwise(probes)]
     assert 10 <= len(probes) <= 50
-    assert min(gaps[:10]) <= 20 and min(gaps[-5:]) >= 100  # they grew
+    assert gaps[:5] == sorted(gaps[:5]) and gaps[0] <= 20  # they grew
+    assert sum(gap >= 100 for gap in gaps) >= 0.8 * len(gaps[6:])  # a probe that paid by luck is repeated at once
     late = [report for anchor, _, report in seen if anchor > 2700]
     assert sum(bool(r.drafted) for r in late) >= 0.9 * len(late)  # and it did not stay parked
 
@@ -240,19 +241,19 @@ def test_a_depth_that_is_cheaper_than_a_shallower_one_is_chosen() -> None:
 
 
 def test_a_gap_between_probes_is_given_away_as_a_whole() -> None:
-    """`rests` says beforehand what `plan` then would have said, so that plain decoding need not wait for its tokens."""
+    """Plain rounds know that a plain one follows: but for the last before a probe, and one whose gap then grew."""
     plugin = scheduler(CURVES["flash-bytes"], "none")
     state = plugin.sparkwright_scheduler_start()
-    plans, rests = [], [False]
+    plans: list[int] = []
+    rests, known = False, 0
     for _ in range(800):
-        planned = plugin.sparkwright_scheduler_plan(state, BLOCK)
-        assert not (planned and rests[-1])
+        known += rests
+        planned = 0 if rests else plugin.sparkwright_scheduler_plan(state, BLOCK)
         plans.append(planned)
-        rests.append(not planned and plugin.sparkwright_scheduler_rests(state))
+        rests = not planned and plugin.sparkwright_scheduler_rests(state)
         plugin.sparkwright_scheduler_learn(state, RoundReport(planned, planned, planned, 0, (), False))
     assert 5 < sum(plan > 0 for plan in plans) < 60
-    # Every plain round that a plain one follows knew that it would.
-    assert rests[1:-1] == [not a and not b for a, b in pairwise(plans)]
+    assert known >= sum(not a and not b for a, b in pairwise(plans)) - 2 > 700
 
 
 def test_a_hopeless_curve_and_a_depth_of_none_rest_for_ever() -> None:
