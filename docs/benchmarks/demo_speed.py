@@ -112,7 +112,7 @@ def main() -> None:
     ap.add_argument("--passes", type=int, default=1)
     ap.add_argument("--seconds", type=float, default=1e9, help="all included; no pair begins after it")
     ap.add_argument("--kernels", default="auto", help="kernels.use, names apart by commas")
-    ap.add_argument("--plain-kernels", help="of the arm without drafts, where others are faster there")
+    ap.add_argument("--plain-kernels", nargs="+", help="of these the arm without drafts takes the fastest, tried first")
     args = ap.parse_args()
     store, began = WeightStore(), time.perf_counter()
 
@@ -120,10 +120,15 @@ def main() -> None:
         print(f"{time.perf_counter() - began:.1f}s {text}", file=sys.stderr, flush=True)
 
     base: dict[str, Any] = {"target": {"model": args.model}} if args.model else {}
-    kernels = {"dspark": args.kernels.split(","), "none": (args.plain_kernels or args.kernels).split(",")}
+    kernels = {"dspark": args.kernels.split(","), "none": args.kernels.split(",")}
     if args.calibrate:
         temperatures = tuple(json.loads(args.sts.read_text())["temperatures"]) if args.sts else ()
-        calibrated({**base, "drafter": {"use": "dspark"}, "kernels": {"use": kernels["dspark"]}}, store, temperatures, args.calibrate)
+        calibrated(
+            {**base, "drafter": {"use": "dspark"}, "kernels": {"use": kernels["dspark"]}},
+            store,
+            temperatures,
+            args.calibrate,
+        )
         say(f"calibrated {args.calibrate.read_text()}")
 
     def arm(drafter: str, temperature: float) -> Engine:
@@ -133,12 +138,31 @@ def main() -> None:
         slots["kernels"] = {"use": kernels[drafter]}
         return assemble(load_config({**base, **slots}), store=store)
 
+    tried: dict[str, list[float]] = {names: [] for names in args.plain_kernels or []}
+    if len(tried) > 1:
+        plain = {}
+        for names in tried:
+            kernels["none"] = names.split(",")
+            plain[names] = arm("none", args.temperatures[0])
+            plain[names].complete(prompts("code")[0], max_tokens=24, seed=1)
+        for turn in range(6):
+            for names in list(tried)[:: 1 if turn % 2 else -1]:
+                rate = plain[names].complete(prompts("code")[turn], max_tokens=32, seed=1).stats.decode_rate
+                tried[names].append(round(rate or 0.0, 2))
+        for engine in plain.values():
+            engine.close()
+        say(f"plain decoding by kernels: {tried}")
+    if tried:
+        kernels["none"] = max(tried, key=lambda names: statistics.median(tried[names] or [0.0])).split(",")
+
     engines = {t: {d: arm(d, t) for d in ("dspark", "none")} for t in args.temperatures}
     for t, arms in engines.items():
         for name, engine in arms.items():  # what is compiled at first use
             stats = [engine.complete(prompts(kind)[0], max_tokens=24, seed=1).stats for kind in KINDS]
             say(f"warm: {name} at T = {t}: {[s.decode_rate for s in stats]}")
     found: dict[str, Any] = {"tokens": args.tokens, "kernels": kernels, "environment": environment()}
+    if tried:
+        found["plain_rates_by_kernels"] = tried
     if args.calibrate:
         found["curves"] = json.loads(args.calibrate.read_text())["curves"]
     cells: Cells = {(t, kind): [[] for _ in range(args.prompts)] for t in args.temperatures for kind in KINDS}
