@@ -118,10 +118,10 @@ def acceptance() -> str:
     """Conditional acceptance of each draft, with and without the Markov chain (bundled model, code, T = 1)."""
     found = data("demo_acceptance.json")
     plot = Plot(
-        "Acceptance by position: the Markov chain", (0.7, 5.3), (0.0, 0.7), "draft of the block",
+        "Acceptance by position: the Markov chain", (0.7, 5.3), (0.0, 0.8), "draft of the block",
         "accepted, given those before",
     )  # fmt: skip
-    plot.y_axis([0, 0.2, 0.4, 0.6], percent)
+    plot.y_axis([0, 0.2, 0.4, 0.6, 0.8], percent)
     plot.x_axis(range(1, 6), str)
     drafters = (("dspark", "DSpark"), ("no_markov", "trained without"), ("bias_off", "switched off"))
     for color, (drafter, words) in enumerate(drafters):
