@@ -81,10 +81,10 @@ def test_they_do_what_they_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.kit
-@pytest.mark.parametrize("name", NAMES)
-def test_they_keep_their_contracts(name: str, tmp_path: Path) -> None:
-    tail = run_their_tests(tmp_path, [name], "-k", "conformance")
-    assert int(tail.split(" passed")[0].split()[-1]) >= 5, tail
+@pytest.mark.parametrize("names", [["json"], [name for name in NAMES if name != "json"]], ids=["json", "the others"])
+def test_they_keep_their_contracts(names: list[str], tmp_path: Path) -> None:
+    tail = run_their_tests(tmp_path, names, "-k", "conformance")
+    assert int(tail.split(" passed")[0].split()[-1]) >= 10 * len(names), tail
 
 
 @pytest.mark.kit
