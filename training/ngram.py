@@ -1,15 +1,18 @@
-"""Uni-, bi- and trigram baselines on the held-out tokens: `python ngram.py DATA_FOLDER`.
+"""Uni-, bi- and trigram baselines on the held-out tokens: `python ngram.py DATA_FOLDER [TEXTS.json]`.
 
-Counts of the training tokens with absolute discounting (0.75), interpolated down to the unigram.
+With TEXTS (texts.py) also on those, written into that file. Counts of the training tokens with absolute discounting
+(0.75), interpolated down to the unigram.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import data
 import numpy as np
+from tokenizers import Tokenizer
 
 V, DISCOUNT = 4096, 0.75
 
@@ -35,17 +38,34 @@ def discounted(grams: np.ndarray, cur: np.ndarray, shorter: np.ndarray, held: np
     return np.where(all_ > 0, (seen + DISCOUNT * n * shorter) / np.maximum(all_, 1), shorter)
 
 
-def main(folder: Path) -> None:
-    train = data.load(folder / "train.npy.xz").astype(np.int64)
-    held = data.load(folder / "heldout.npy.xz").astype(np.int64)
+def negative_logs(train: np.ndarray, held: np.ndarray) -> dict[str, np.ndarray]:
+    """Nats of each token of `held` but the first two, by each model of `train`."""
     one = np.bincount(train, minlength=V) + 0.5
     one = (one / one.sum())[held]
     two = discounted(train[:-1] * V + train[1:], held[1:], one[1:], held[:-1])
     pair = held[:-2] * V + held[1:-1]
     three = discounted((train[:-2] * V + train[1:-1]) * V + train[2:], held[2:], two[1:], pair)
-    for name, p in (("unigram", one), ("bigram", two), ("trigram", three)):
-        print(name, round(float(-np.log(p).mean()), 3))
+    return {"unigram": -np.log(one[2:]), "bigram": -np.log(two[1:]), "trigram": -np.log(three)}
+
+
+def main(folder: Path, texts: Path | None = None) -> None:
+    train = data.load(folder / "train.npy.xz").astype(np.int64)
+    held = data.load(folder / "heldout.npy.xz").astype(np.int64)
+    for name, nats in negative_logs(train, held).items():
+        print(name, round(float(nats.mean()), 3))
+    if texts is not None:
+        found = json.loads(texts.read_text(encoding="utf-8"))
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        ids = [tokenizer.encode(one["text"], add_special_tokens=False).ids for one in found["texts"]]
+        starts = np.cumsum([0, *map(len, ids)])[:-1]
+        kept = np.ones(sum(map(len, ids)), dtype=bool)
+        kept[starts] = kept[starts + 1] = False  # what is before them is another text
+        nats = negative_logs(train, np.concatenate([np.asarray(row, dtype=np.int64) for row in ids]))
+        means = {name: round(float(each[kept[2:]].mean()), 4) for name, each in nats.items()}
+        found["baselines"] = {"what": "nats a token, from the third token of each text on", **means}
+        texts.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(found["baselines"])
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:3]))
