@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tests.deepseek_v4_checkpoint.tinyq import Oracle
 
 from sparkwright.plugins.deepseek_v4 import weights as module
 from sparkwright.plugins.deepseek_v4.checkpoint import open_checkpoint
+from sparkwright.plugins.deepseek_v4.headers import Tensor
 from sparkwright.plugins.deepseek_v4.weights import Numbers
 
 
@@ -49,9 +51,14 @@ def test_conversions_with_stacked_experts(
     asked = sorted(name for name in one if ".ffn.experts." in name)
     assert len(asked) > 100
     assert_numbers(tmp_path, one, 0.0 if experts == "mxfp4" else 1e-6)
-    read = []
+    read: list[str] = []
     right = module._numpy
-    monkeypatch.setattr(module, "_numpy", lambda tensor, *a: (read.append(tensor.name), right(tensor, *a))[1])
+
+    def counted(tensor: Tensor, *into: Any) -> Any:
+        read.append(tensor.name)
+        return right(tensor, *into)
+
+    monkeypatch.setattr(module, "_numpy", counted)
     numbers = Numbers(open_checkpoint(tmp_path))
     for name in asked:
         numbers[name]
