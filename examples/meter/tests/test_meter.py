@@ -52,5 +52,5 @@ def test_a_request_ends_in_one_picture() -> None:
     }  # fmt: skip
     with assemble(load_config(settings, environ={}, catalogue=catalogue)) as engine:
         result = engine.complete([0, 1], max_tokens=30)
-    assert not result.warnings and meters[0].display is None
+        assert not result.warnings and meters[0].display is None  # before the engine is closed
     assert out.getvalue().count("30 tokens, ") == 1 and "draft 1" in out.getvalue() and "promise law" in out.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from sparkwright.core.testing import Check, parametrize_with_checks
-from sparkwright_suffix_automaton import Automaton, sparkwright_register_drafters
+from sparkwright_suffix_automaton import Automaton, Drafter, Options, sparkwright_register_drafters
 
 
 @parametrize_with_checks(sparkwright_register_drafters())
@@ -40,6 +40,13 @@ def test_drafts_are_those_of_a_search_of_the_whole_text() -> None:
             assert drafts == by_search(tokens, anchor, limit, shortest)
             found += bool(drafts)
     assert found > 100
+
+
+def test_drafting_leaves_the_state_alone() -> None:
+    drafter, state = Drafter(Options()), Automaton()
+    drafter.sparkwright_drafter_observe(state, [1, 2, 3, 1, 2])
+    assert len(drafter.sparkwright_drafter_draft(state, 3, 4)) == 4
+    assert state.tokens == [1, 2, 3, 1, 2] and state.last == 5
 
 
 def test_it_has_at_most_two_states_a_token() -> None:
