@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -303,19 +305,46 @@ def _reseed(value: int, parts: Any) -> None:
 
 
 def _two_engines(ground: Ground) -> None:
-    """Two engines whose rounds alternate say what each says alone."""
+    """Two engines in step, forward by forward, say what each says alone."""
     with ground.engine(_suits(ground)) as engine:
         alone = [text(engine, seed) for seed in (1, 2)]
     with ground.engine(_suits(ground)) as first, ground.engine(_suits(ground)) as second:
-        streams = [e.stream(prompt_for(e, s), seed=s) for e, s in ((first, 1), (second, 2))]
-        pieces = [iter(stream) for stream in streams]
-        while pieces:
-            for piece in list(pieces):
-                if next(piece, None) is None:
-                    pieces.remove(piece)
-        together = [stream.result.tokens for stream in streams]
+        both, step = (first, second), _InStep()
+        for me, engine in enumerate(both):
+            engine.run(partial(step.plant, me))
+        with ThreadPoolExecutor(2) as pool:
+            texts = [pool.submit(step.run, me, partial(text, engine, me + 1)) for me, engine in enumerate(both)]
+            together = [one.result() for one in texts]
     for got, wanted in zip(together, alone, strict=True):
         same_text(got, wanted, "two engines at once in one process; keep no state in modules or classes")
+
+
+class _InStep:
+    """Lets neither of two engines be more than one forward ahead of the other, until one is done."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._forwards: list[float] = [0, 0]
+
+    def plant(self, me: int, parts: Any) -> None:
+        right = parts.target.forward
+
+        def forward(*arguments: Any, **named: Any) -> Any:
+            with self._turn:
+                self._forwards[me] += 1
+                self._turn.notify_all()
+                self._turn.wait_for(lambda: self._forwards[1 - me] >= self._forwards[me] - 1)
+            return right(*arguments, **named)
+
+        parts.target.forward = forward
+
+    def run(self, me: int, work: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+        try:
+            return work()
+        finally:
+            with self._turn:
+                self._forwards[me] = float("inf")
+                self._turn.notify_all()
 
 
 BREAKS = (("target", "forward", 1), ("target", "forward", 4), ("verifier", "verify", 2), ("sampler", "distribution", 3))
