@@ -42,7 +42,7 @@ def test_conversions_with_stacked_experts(
     _, exact = tinyq.make()
     raw, meant = conversions.convert(exact, "mlx-lm", experts, dense, "bfloat16")
     tinyq.save(tmp_path, raw)
-    one = {}
+    one: Oracle = {}
     for name, array in meant.items():
         if ".ffn.experts." in name and array.ndim == 3:
             one |= {name.replace(".experts.", f".experts.{e}."): array[e] for e in range(len(array))}
