@@ -22,6 +22,7 @@ from sparkwright.core.cli.shared import (
     write,
 )
 from sparkwright.core.config import Config
+from sparkwright.core.contracts import Provider
 from sparkwright.core.errors import ConfigError, RequestError
 from sparkwright.core.generation import Result
 
@@ -145,18 +146,23 @@ def _config(
     if sampling or trace is not None:
         base = read_config(ctx, file, sets, given)
         sampler = base.catalogue.get("sampler", base.slots["sampler"].use, "sampler.use").provider
-        takes = {field.name for field in attrs.fields(sampler.options)}
         for flag, value in sampling.items():
-            if SAMPLING_FLAGS[flag] not in takes:
+            option = SAMPLING_FLAGS[flag]
+            if not _takes(sampler, option):
+                able = [p.name for p in (i.provider for i in base.catalogue.of_kind("sampler")) if _takes(p, option)]
                 raise ConfigError(
-                    f"--{flag.replace('_', '-')} {value}: the sampler '{sampler.name}' has no "
-                    f"{SAMPLING_FLAGS[flag]} ({sampler.summary}); use --sampler chain, or leave the flag out"
+                    f"--{flag.replace('_', '-')} {value}: the sampler '{sampler.name}' has no {option} "
+                    f"({sampler.summary}); use --sampler {' or '.join(able) or 'NAME'}, or leave the flag out"
                 )
             put(f"sampler.{base.slots['sampler'].use}.{SAMPLING_FLAGS[flag]}", value, flag)
         if trace is not None:
             put("observers.use", [*(name for name in base.observers if name != "trace"), "trace"], "trace")
             put("observers.trace.path", str(trace), "trace")
     return read_config(ctx, file, sets, given)
+
+
+def _takes(sampler: Provider, option: str) -> bool:
+    return any(field.name == option for field in attrs.fields(sampler.options))
 
 
 def _run(stream: Any, bars: _Bars, show: bool) -> Result:

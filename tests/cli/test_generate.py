@@ -90,7 +90,7 @@ def test_flags_reach_the_slots_and_say_where_they_come_from(cli: Cli) -> None:
     assert cli("generate", "abc", *TOY, "-m", "3", "--json", *flags).code == 0
     cli("generate", "abc", *TOY, "--top-k", "-3").failed(2, "sampler.chain.top_k is -3", "(--top-k)")
     done = cli("generate", "abc", *PLAIN, "--temp", "0.7")
-    done.failed(2, "unknown key 'sampler.greedy.temperature'", "(--temp)")
+    done.failed(2, "--temp 0.7: the sampler 'greedy' has no temperature", "use --sampler chain")
 
 
 def test_a_prompt_comes_from_a_file_or_from_standard_input(cli: Cli, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_copies_are_named_by_content_and_old_ones_are_forgotten(tmp_path: Path) 
     """Environments come and go; the same library in another place, with another date, is the same copy."""
     from sparkwright.core import blas
 
-    tags = []
+    tags: list[str] = []
     for name, content in (("a", b"x" * 99), ("b", b"x" * 99), ("c", b"y" * 99)):
         (tmp_path / name).mkdir()
         library = tmp_path / name / "libscipy_openblas.so"
