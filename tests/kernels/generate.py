@@ -18,7 +18,7 @@ from sparkwright.plugins.kernels.fused.launcher import Launcher
 from sparkwright.plugins.kernels.fused.table import TABLE, find
 
 PROMPT, TOKENS = 40, 36
-BLOCKS = (5, 0, 5, 2)  # drafts of the rounds, over and over: forwards of 6, 1 and 3 rows
+BLOCKS = (3, 0, 3, 3)  # drafts of the rounds, over and over: forwards of 4 and 1 rows, each of which compiles kernels
 
 
 class Quantised(ArrayWeights):
@@ -73,10 +73,11 @@ def speculate(model: Model, prompt: list[int], text: list[int]) -> tuple[list[in
 
 
 def plain(model: Model, prompt: list[int]) -> list[int]:
+    """Some tokens more than are asked for, so that the last round has its drafts too."""
     state = model.new_state()
     tokens = mx.array(prompt)
     out: list[int] = []
-    for _ in range(TOKENS):
+    for _ in range(TOKENS + max(BLOCKS)):
         work = state.begin()
         out += largest(model.forward(tokens, state, "last").logits)[-1:]
         work.commit(int(tokens.shape[0]))
@@ -106,6 +107,6 @@ def agree(tiles: bool) -> None:
     text = plain(unfused, prompt)
     assert len(set(text)) > 4, "a text that repeats one token would prove nothing"
     got, accepted = speculate(fused, prompt, text)
-    assert got == text
+    assert got == text[:TOKENS]
     assert 8 < accepted < TOKENS
     assert {op.name for op in TABLE} == set(taken), "every fused op must have been in the forward"

@@ -42,6 +42,7 @@ def completed(settings: dict[str, Any]) -> Any:
         return engine.complete(PROMPT, seed=0, max_tokens=40, ignore_eos=True)
 
 
+@pytest.mark.slow  # compiles some two hundred kernels
 def test_the_bundled_model_generates_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = completed({"use": ["unfused"]})
     monkeypatch.setattr(launcher, "here", lambda device: launcher.Launcher("metal"))

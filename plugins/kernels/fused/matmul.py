@@ -29,8 +29,8 @@ TILE = 16
 
 def tiling(n: int, k: int) -> tuple[int, int]:
     """Warps that share the columns, and how many times TILE rows a threadgroup computes: by the sizes of the weights
-    alone, so that neither depends on the rows."""
-    return (8 if k >= 1024 else 4 if k >= 512 else 1), 1
+    alone, so that neither depends on the rows. As measured on an H200 (docs/benchmarks/kernels_h200_sweep.jsonl)."""
+    return (16 if k >= 8192 else 8 if k >= 1024 else 4 if k >= 512 else 1), 1
 
 
 def split_of(k: int) -> int:

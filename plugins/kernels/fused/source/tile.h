@@ -40,16 +40,16 @@ struct Tile<MXFP4, K, GROUP> {
 template <int K, int GROUP>
 struct Tile<MXFP8, K, GROUP> {
   typedef uint Raw;
-  static constexpr CONSTANT int LEN = MXFP8_LEN(K), WORDS = LEN / 4, SIZE = WORDS + (LEN + 31) / 32, DEEP = 64 / LEN;
+  static constexpr CONSTANT int LEN = 32, WORDS = LEN / 4, SIZE = WORDS + 1, DEEP = 1;
   static constexpr CONSTANT bool SUMS = false;
   static FN float factor() { return MX_FACTOR; }
   template <typename W, typename S>
   static FN void load(W w, S s, size_t row, uint k, LOCAL uint* raw) {
     words<WORDS>(w + (row * (K / 4) + k / 4), raw);
-    bytes<(LEN + 31) / 32>(s + (row * (K / 32) + k / 32), raw + WORDS);
+    bytes<1>(s + (row * (K / 32) + k / 32), raw + WORDS);
   }
   static FN void pairs(LOCAL uint* raw, int e, LOCAL Pair* out) {
-    fp8_pairs(raw[2 * e], raw[2 * e + 1], raw[WORDS + e / 4], out);
+    fp8_pairs(raw[2 * e], raw[2 * e + 1], raw[WORDS], out);
   }
 };
 // Affine: a block is a group; codes are made symmetric (MIDDLE off), scale and bias are applied to the group's sums.

@@ -5,16 +5,10 @@ typedef uint Pair;  // two bfloat16
 #define TILE_XS 1
 #define MX_SHIFT 64  // codes come out times 2^-62 and their scale
 #define MX_FACTOR 4.611686018e18f
-// Columns of a lane's chunk: as many bytes of a row beside each other as the columns of a warp allow.
-#ifndef MXFP4_LEN
-#define MXFP4_LEN(k) ((k) % 64 == 0 ? 64 : 32)
-#endif
-#ifndef MXFP8_LEN
-#define MXFP8_LEN(k) 32
-#endif
-#ifndef LOADED
+// Columns of a lane's chunk, as measured: more of a row at once where one warp has all of its columns.
+#define MXFP4_LEN(k) ((k) <= 2048 && (k) % 64 == 0 ? 64 : 32)
+// Left to itself the compiler puts a load off until its value is used, and a warp waits for memory time and again.
 #define LOADED() __syncwarp()
-#endif
 FN int tile_weight(int lane, int i) { return lane / 4 + 8 * i; }
 FN int tile_chunk(int lane) { return lane % 4; }
 FN int tile_x_row(int lane) { return lane / 4; }

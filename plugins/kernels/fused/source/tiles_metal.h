@@ -5,7 +5,6 @@ typedef float2 Pair;
 #define TILE_XS 2
 #define MX_FACTOR 1.0f
 #define MXFP4_LEN(k) 32
-#define MXFP8_LEN(k) 32
 #define LOADED()
 FN int matrix_row(int lane) { return (lane / 4 & 4) + lane / 2 % 4; }
 FN int matrix_column(int lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }
