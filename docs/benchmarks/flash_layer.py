@@ -369,7 +369,7 @@ def main() -> int:
     report = {
         "command": "python docs/benchmarks/flash_layer.py " + shlex.join(sys.argv[1:]),
         "device": device,
-        "device_info": {k: v for k, v in mx.device_info().items() if isinstance(v, str | int)}
+        "device_info": {k: mx.device_info()[k] for k in ("device_name", "architecture", "total_memory")}
         if device != "cpu"
         else {},
         "machine": platform.machine(),

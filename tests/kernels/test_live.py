@@ -29,8 +29,8 @@ def test_a_tiny_v4_generates_the_same_tokens(tiles: bool) -> None:
 PROMPT = "def median(values):\n    ordered = sorted(values)\n"
 
 
-def completed(settings: dict[str, Any]) -> Any:
-    """40 greedy tokens of the bundled model with its own drafter, three drafts a round."""
+def completed(settings: dict[str, Any], tokens: int = 40) -> Any:
+    """Greedy tokens of the bundled model with its own drafter, three drafts a round."""
     path = v4.bundled()
     assert path is not None
     config = {
@@ -39,7 +39,7 @@ def completed(settings: dict[str, Any]) -> Any:
         "sampler": {"chain": {"temperature": 0.0}}, "kernels": settings,
     }  # fmt: skip
     with assemble(config) as engine:
-        return engine.complete(PROMPT, seed=0, max_tokens=40, ignore_eos=True)
+        return engine.complete(PROMPT, seed=0, max_tokens=tokens, ignore_eos=True)
 
 
 @pytest.mark.slow  # compiles some two hundred kernels
@@ -49,6 +49,8 @@ def test_the_bundled_model_generates_the_same_tokens(monkeypatch: pytest.MonkeyP
     log: list[dict[str, object]] = []
     with mlx_hook.emulate(check=False, log=log):
         fused = completed({"use": ["fused", "unfused"], "fused": {"metal": True}})
+        checked = completed({"use": ["fused", "unfused"], "fused": {"metal": True}, "check": True}, 8)
     assert fused.tokens == plain.tokens and len(plain.tokens) == 40
     assert 0 < fused.stats.accepted < fused.stats.submitted, "rounds must have been both kept and rolled back"
     assert len(log) > 1000, "the kernels must have been run from their Metal source"
+    assert checked.tokens == plain.tokens[:8], "the live check must change nothing, the drafter's chain included"

@@ -47,7 +47,8 @@ def grouped_experts(launcher: Launcher) -> Op:
             defines=defines + gate.defines + up.defines + f"#define LIMIT {literal(limit)}\n" + helpers,
             fixed=gate.inputs | up.inputs,
         )
-        sizes = {"K": width, "N": d, "WARPS": DOWN_WARPS}
+        warps = min(DOWN_WARPS, max(4, k)) if tiled else DOWN_WARPS  # one row keeps each of them busy
+        sizes = {"K": width, "N": d, "WARPS": warps}
         sizes |= {"MT": DOWN_TILES} if tiled else {"OUTS": down_outs, "C": power_of_two(down_outs * r)}
         second = launcher.prepare(
             "tile_experts_down" if tiled else "experts_down",
@@ -55,7 +56,7 @@ def grouped_experts(launcher: Launcher) -> Op:
             {"y": ((r, d), mx.float32)},
             {"T": dtype, **sizes},
             groups=(ceil_div(d, down_outs), 1),
-            threads=WARP * DOWN_WARPS,
+            threads=WARP * warps,
             defines=defines + down.defines + helpers,
             fixed=down.inputs,
         )
