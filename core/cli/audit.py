@@ -24,6 +24,8 @@ from sparkwright.core.cli.shared import (
 )
 from sparkwright.core.config import Config
 
+ENGINES = ("identity", "kernels")
+"""Audits that name the hash of the engine (plugins and cost curves included), not of the configuration alone."""
 FAILED, UNDECIDED = 8, 9
 """Exit statuses of an audit that found something wrong, and of one that compared too little to find anything."""
 
@@ -72,7 +74,8 @@ def finish(ctx: click.Context, name: str, data: dict[str, Any], as_json: bool, *
         for table in tables:
             if table.row_count:
                 stdout.print(table)
-        stdout.print(Text(f"promise: {data['promise']}; config {data['config_sha256'][:12]}"))
+        of = "engine" if name in ENGINES else "configuration"
+        stdout.print(Text(f"promise: {data['promise']}; {of} {data['config_sha256'][:12]}"))
         stdout.print(Text(data["meaning"]), soft_wrap=True)
         stdout.print(Text(f"audit {name}: {outcome}"), style="bold")
     ctx.exit({"passed": 0, "UNDECIDED": UNDECIDED, "NOT PASSED": FAILED}[outcome])

@@ -47,7 +47,7 @@ def test_law_audits_the_configured_plugins(run: Run) -> None:
     data = said(run(*law, "--json"), "law")
     assert data["promise"] == "law" and [r["trials"] for r in data["results"]] == [6000] * 3
     one = run(*law, "--drafts", "point", "--set", "verifier.use=coupled")
-    assert "promise: identity-up-to-ties; config" in one.stdout and "audit law: passed" in one.stdout
+    assert "promise: identity-up-to-ties; configuration" in one.stdout and "audit law: passed" in one.stdout
     assert "100%" in one.stdout and "point" in one.stdout and "dense" not in one.stdout
 
 
@@ -68,7 +68,7 @@ def test_a_law_that_is_broken_leaves_with_its_own_status(run: Run, monkeypatch: 
 def test_consistency_passes_and_fails(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit = ("audit", "consistency", "--model", str(folder), "--text", "text.txt", "--tokens", "21")
     passed = run(*audit)
-    assert "promise: law; config" in passed.stdout and "verdict: equal" in passed.stdout
+    assert "promise: law; configuration" in passed.stdout and "verdict: equal" in passed.stdout
     assert "around positions 4, 8, 20" in passed.stdout
     assert "over 21 of them that function is the model's by its float64 reference" in passed.stdout
     with monkeypatch.context() as patch:
@@ -89,7 +89,7 @@ def test_identity_rollback_and_kernels(run: Run, folder: Path) -> None:
     data = said(run("audit", "identity", *model, *coupled, "--tokens", "12", "--seeds", "2", "--json"), "identity")
     assert data["texts"] == data["identical"] == 4 and data["promise"] == "identity-up-to-ties"
     text = run("audit", "rollback", *model, "--text", "text.txt", "--tokens", "60").stdout
-    assert "audit rollback: passed" in text and "promise: law; config" in text
+    assert "audit rollback: passed" in text and "promise: law; configuration" in text
     nothing = run("audit", "kernels", *model, "--prompts", "prompts.txt", "--tokens", "2", code=UNDECIDED)
     assert "othing was compared" in nothing.stdout and "attend_rows" in nothing.stdout
 
