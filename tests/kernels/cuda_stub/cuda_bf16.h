@@ -7,7 +7,6 @@ typedef decltype(sizeof(0)) size_t;
 #define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
 #define __shared__ __attribute__((shared))
-#define __align__(n) __attribute__((aligned(n)))
 #define __forceinline__ inline __attribute__((always_inline))
 struct dim { unsigned x, y, z; };
 extern const __device__ dim threadIdx, blockIdx;
@@ -26,7 +25,7 @@ struct __half {
   __device__ operator float() const;
 };
 __device__ void __syncthreads();
-__device__ size_t __cvta_generic_to_shared(const void*);
+__device__ void __syncwarp();
 __device__ float __fmaf_rn(float, float, float);
 __device__ float __fadd_rn(float, float);
 __device__ float __frsqrt_rn(float);
