@@ -81,7 +81,7 @@ def _legend(arms: Sequence[ArmSummary], x: float, y: float) -> list[str]:
 def ratio_plot(c: Comparison) -> str:
     """Ratio of decode rates for each prompt with its interval, sorted, on a log axis; the overall one on top."""
     rows = sorted(c.prompts, key=lambda p: -p.ratio)
-    left, right, top, step = 190.0, 70.0, 46.0, 22.0
+    left, right, top, step = 190.0, 84.0, 46.0, 22.0  # right: room for "+160.0%"
     height = top + (len(rows) + 1) * step + 44
     ends = [p.ratio for p in rows] + [c.decode.ratio, *(v for v in (c.decode.low, c.decode.high) if 0.01 < v < 100)]
     room = max(1.02, max(ends) / min(ends)) ** 0.15  # whiskers that go far out are cut at the edge
@@ -132,7 +132,8 @@ def tau_plot(arms: Sequence[ArmSummary]) -> str:
     bottom = height - 50
     depth = max(len(arm.tau_at) for arm in arms)
     known = [t for arm in arms for t in arm.tau_at if t is not None]
-    marks = ticks(1.0, max([1.5, *(t.high if math.isfinite(t.high) else t.value for t in known)]))
+    highest = max([1.5, *(t.high if math.isfinite(t.high) else t.value for t in known)])
+    marks = [t for t in ticks(1.0, highest) if t >= 1.0]
     top_value = marks[-1]
 
     def x(k: float) -> float:
