@@ -58,13 +58,13 @@ def main(folder: Path, texts: Path | None = None) -> None:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         ids = [tokenizer.encode(one["text"], add_special_tokens=False).ids for one in found["texts"]]
         starts = np.cumsum([0, *map(len, ids)])[:-1]
-        kept = np.ones(sum(map(len, ids)), dtype=bool)
-        kept[starts] = kept[starts + 1] = False  # what is before them is another text
         nats = negative_logs(train, np.concatenate([np.asarray(row, dtype=np.int64) for row in ids]))
-        means = {name: round(float(each[kept[2:]].mean()), 4) for name, each in nats.items()}
-        found["baselines"] = {"what": "nats a token, from the third token of each text on", **means}
+        for one, start, row in zip(found["texts"], starts, ids, strict=True):
+            here = slice(start, start + len(row) - 2)  # from the third token on: what is before the text is another one
+            one["nats"] = {name: round(float(each[here].mean()), 4) for name, each in nats.items()}
+        found.pop("baselines", None)
         texts.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(found["baselines"])
+        print([one["nats"] for one in found["texts"]])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,23 +48,26 @@ def engine() -> Iterator[Engine]:
 
 
 def test_held_out_text_is_predicted_far_better_than_by_n_grams() -> None:
-    """Twenty texts, about 10,000 tokens, nats a token from the third of each text on; no chance is in it."""
+    """Seven texts, about 3,800 tokens, nats a token from the third of each on; no chance is in it. The n-gram models
+    are of the training text (training/ngram.py), their numbers beside each text."""
     import mlx.core as mx
 
     folder = plugin.bundled()
     assert folder is not None
     target = load_target(folder)
+    texts = TEXTS["texts"][::3]
     nats = []
-    for one in TEXTS["texts"]:
+    for one in texts:
         ids = target.text.encode(one["text"])
         logits = target.forward(mx.array(ids), target.new_state(), "all").logits
         assert logits is not None
         wide = logits.astype(mx.float32)
         log_p = np.array(wide - mx.logsumexp(wide, axis=-1, keepdims=True))
-        nats.append(-log_p[np.arange(2, len(ids) - 1), ids[3:]])  # behind <bos> and two tokens
-    loss = float(np.concatenate(nats).mean())
-    baselines = TEXTS["baselines"]
-    assert loss < baselines["trigram"] - 1.2 < baselines["bigram"] - 1.2, f"{loss:.3f} nats a token"
+        nats.append(float(-log_p[np.arange(2, len(ids) - 1), ids[3:]].mean()))  # behind <bos> and two tokens
+    loss = statistics.mean(nats)
+    bigram, trigram = (statistics.mean(one["nats"][name] for one in texts) for name in ("bigram", "trigram"))
+    print(f"{loss:.3f} nats a token, trigram {trigram:.3f}, bigram {bigram:.3f}")
+    assert loss < trigram - 1.2 < bigram - 1.2, f"{loss:.3f} nats a token"
 
 
 @pytest.mark.parametrize("kind", sorted(FLOORS))
@@ -89,22 +93,28 @@ def interval(rounds: list[tuple[float, int]], seed: int = 0) -> tuple[float, flo
     return tau(rounds), draws[25], draws[974]
 
 
-def test_a_function_begun_is_continued_as_python(engine: Engine) -> None:
-    """Of eight continuations cut at their last whole line, most must parse with a body; noise never does."""
-    begun = "from __future__ import annotations\n\n\ndef first_word(text: str) -> str:\n"
+def test_a_class_begun_is_continued_as_python(engine: Engine) -> None:
+    """Ten continuations, cut behind the last line up to which they parse; noise has none such.
+
+    Of 16 tried four in five had one; fewer than four of ten is then found once in a thousand draws of seeds."""
+    begun = (
+        'class Stack:\n    """A list of items."""\n\n    def __init__(self, items=None):\n'
+        "        self.items = list(items or [])\n\n    def push(self, item):"
+    )
     parsed = 0
-    for seed in range(8):
-        text = begun + engine.complete(begun, max_tokens=TOKENS, seed=seed).text
-        lines = text.splitlines()[:-1]
-        while len(lines) > 4:
-            try:
-                body = ast.parse("\n".join(lines)).body
-            except SyntaxError:
-                lines.pop()
-            else:
-                parsed += len(body) > 1
-                break
-    assert parsed >= 5
+    for seed in range(10):
+        lines = (begun + engine.complete(begun, max_tokens=TOKENS, seed=seed).text).splitlines()[:-1]
+        parsed += any(parses(lines[:end]) for end in range(len(begun.splitlines()) + 1, len(lines) + 1))
+    print(f"{parsed} of 10 parse")
+    assert parsed >= 4
+
+
+def parses(lines: list[str]) -> bool:
+    try:
+        ast.parse("\n".join(lines))
+    except SyntaxError:
+        return False
+    return True
 
 
 def test_with_nothing_configured_it_drafts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
