@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import mlx.core as mx
 
@@ -73,7 +75,8 @@ def scale_bytes(launcher: Launcher, linear: Linear) -> tuple[int, int]:
         return 127, 127
     key = Held(linear.scales)
     if key not in launcher.scale_bytes:
-        low, high = int(mx.min(linear.scales).item()), int(mx.max(linear.scales).item())
+        ends: Any = mx.stack([mx.min(linear.scales), mx.max(linear.scales)]).tolist()
+        low, high = ends
         if high > MOST_SCALE:
             raise PluginError(
                 f"kernels 'fused': a {linear.format} weight of shape {list(linear.weight.shape)} has a scale of "
