@@ -66,6 +66,30 @@ def test_a_combination_is_covered_or_declined(
     assert (find(Launcher("metal"), op, dtype, format, widths) is not None) == covered
 
 
+@pytest.mark.parametrize(
+    ("device", "backend", "op", "dtype", "format", "said"),
+    [
+        ("cpu", None, ops.HYPER_MIX, "float32", "", "needs CUDA or Metal; this is CPU"),
+        ("gpu", "metal", ops.HYPER_MIX, "float32", "", "kernels.fused.metal = true asks for them"),
+        ("gpu", "cuda", ops.ROUTE_HASH, "bfloat16", "", "has no kernel for this op"),
+        ("gpu", "cuda", ops.SMALL_ROWS_MATMUL, "int32", "mxfp4", "not int32"),
+        ("gpu", "cuda", ops.GROUPED_EXPERTS, "bfloat16", "affine2/affine4", "does not read affine2 weights"),
+        ("gpu", "cuda", ops.INDEXER_SELECT, "float32", "", "bfloat16 activations on CUDA, not float32"),
+        ("gpu", "cuda", ops.ATTEND_ROWS, "bfloat16", "", "does not take widths 64, 511, 64"),
+    ],
+)
+def test_what_is_declined_is_declined_with_a_reason(
+    device: str, backend: Backend | None, op: OpSpec, dtype: str, format: str, said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if backend is not None:
+        monkeypatch.setattr(launcher, "here", lambda device: Launcher(backend))
+    built = fused.build(fused.FusedOptions(), Site(device=device))
+    question = {"op": op, "dtype": dtype, "format": format, "widths": (64, 511, 64)}
+    assert built.sparkwright_select_kernel(**question) is None
+    assert said in built.sparkwright_decline_kernel(device=device, **question)
+
+
 def test_an_op_of_the_same_name_and_another_meaning_is_declined() -> None:
     other = attrs.evolve(ops.SMALL_ROWS_MATMUL, reference="somebody.elses:small_rows_matmul")
     assert find(Launcher("metal"), other, "float32", "mxfp4", (64, 64)) is None
