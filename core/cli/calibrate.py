@@ -20,26 +20,9 @@ from sparkwright.core.cli.shared import (
     stdout,
     warn,
 )
-from sparkwright.core.config import Config
-from sparkwright.core.contracts import WIDEST_VERIFY, CostCurves, Provider
-from sparkwright.core.errors import RequestError
-from sparkwright.core.generation import RoundTrace
-from sparkwright.core.hookspecs import hookimpl
+from sparkwright.core.contracts import WIDEST_VERIFY, CostCurves
 
-ENOUGH = 400
-"""Rounds with a whole block after which no more text is generated for the fit of confidences."""
 BAR = 32
-
-
-@attrs.define(eq=False)
-class _Rounds:
-    """An observer that keeps every round."""
-
-    seen: list[RoundTrace] = attrs.field(factory=list)
-
-    @hookimpl
-    def sparkwright_round_finished(self, trace: RoundTrace) -> None:
-        self.seen.append(trace)
 
 
 @click.command()
@@ -75,6 +58,7 @@ def calibrate(
     from sparkwright.core.audit.identity import changed
     from sparkwright.core.audit.texts import text_from
     from sparkwright.core.calibrate import measure_curves
+    from sparkwright.core.confidences import fit_confidences
     from sparkwright.core.store import WeightStore
 
     config = read_config(ctx, config_file, sets, {} if model is None else {"target.model": (model, "--model")})
@@ -98,7 +82,9 @@ def calibrate(
         if drafts.confidence and drafts.block:
             fitted = {"fitted": False, "why": "--no-fit"}
             if fit:
-                fitted = _fit(config, store, prompts, tokens, min(drafts.block, WIDEST_VERIFY - 1), line)
+                fitted = fit_confidences(
+                    config, store, prompts, tokens, min(drafts.block, WIDEST_VERIFY - 1), line.update
+                )
                 curves = attrs.evolve(curves, temperatures=tuple(fitted.get("temperatures", ())))
     device = device_name()
     path = costs.file_for(facts.fingerprint, drafter, device)
@@ -117,37 +103,6 @@ def calibrate(
         return
     _show(curves, fitted)
     stdout.print(Text(f"kept in {path}"), soft_wrap=True)
-
-
-def _fit(config: Config, store: Any, prompts: str, tokens: int, block: int, line: ProgressLine) -> dict[str, Any]:
-    """Temperatures from rounds that submitted whole blocks, or why there are none."""
-    from sparkwright.core.assembly import assemble
-    from sparkwright.core.audit.identity import changed
-    from sparkwright.core.calibrate import fit_sts, whole_blocks
-    from sparkwright.core.compare.prompts import load_prompts
-
-    rounds = _Rounds()
-    watch = Provider(kind="observer", name="calibrate", summary="keeps rounds", build=lambda options, site: rounds)
-    watched = attrs.evolve(config, catalogue=config.catalogue.with_providers(watch))
-    whole = {
-        "observers.use": ["calibrate"],
-        "scheduler.use": "threshold",
-        "scheduler.threshold.confidence": 0.0,
-        "scheduler.threshold.survival": 0.0,
-    }
-    asked = load_prompts(prompts)
-    with assemble(changed(watched, whole), store=store, progress=line.update) as engine:
-        for seed, prompt in enumerate(asked):
-            engine.complete(prompt.text, max_tokens=tokens, seed=seed, ignore_eos=True)
-            logits, accepted = whole_blocks(rounds.seen, block)
-            line.update("rounds for the confidences", min(len(accepted), ENOUGH), ENOUGH)
-            if len(accepted) >= ENOUGH:
-                break
-    try:
-        found = fit_sts(logits, accepted)
-    except RequestError as error:
-        return {"fitted": False, "why": str(error)}
-    return {"fitted": True, **attrs.asdict(found)}
 
 
 def _show(curves: CostCurves, fitted: dict[str, Any]) -> None:

@@ -233,8 +233,8 @@ def calibrate(job: Job, tell: Tell) -> Outcome:
     from sparkwright.core.audit.identity import changed
     from sparkwright.core.audit.texts import text_from
     from sparkwright.core.calibrate import measure_curves
-    from sparkwright.core.cli.calibrate import _fit
     from sparkwright.core.compare.prompts import SETS
+    from sparkwright.core.confidences import fit_confidences
     from sparkwright.core.contracts import WIDEST_VERIFY
     from sparkwright.core.store import WeightStore
 
@@ -258,7 +258,7 @@ def calibrate(job: Job, tell: Tell) -> Outcome:
         fitted = {"fitted": False, "why": "not asked for (--quick)"}
         if asked.fit:
             prompts = ",".join(SETS[:3])
-            fitted = _fit(config, store, prompts, 128, min(drafts.block, WIDEST_VERIFY - 1), _Line(tell))  # type: ignore[arg-type]
+            fitted = fit_confidences(config, store, prompts, 128, min(drafts.block, WIDEST_VERIFY - 1), tell)
             curves = attrs.evolve(curves, temperatures=tuple(fitted.get("temperatures", ())))
     about = {
         "fingerprint": facts.fingerprint, "drafter": drafter, "device": device_name(), "context": len(ids),
@@ -269,13 +269,6 @@ def calibrate(job: Job, tell: Tell) -> Outcome:
     words += f"{curves.verify[-1] / curves.plain:.2f} of it"
     words += f", a block of drafts {curves.draft / curves.plain:.2f}." if curves.draft else "."
     return Outcome("ok", words, {"curves": attrs.asdict(curves), **about}, sha256)
-
-
-@attrs.frozen
-class _Line:
-    """A progress line's `update`, as `tell`."""
-
-    update: Tell
 
 
 def speed(job: Job, tell: Tell) -> Outcome:
