@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import attrs
 import pytest
@@ -85,7 +86,7 @@ def test_what_is_declined_is_declined_with_a_reason(
     if backend is not None:
         monkeypatch.setattr(launcher, "here", lambda device: Launcher(backend))
     built = fused.build(fused.FusedOptions(), Site(device=device))
-    question = {"op": op, "dtype": dtype, "format": format, "widths": (64, 511, 64)}
+    question: dict[str, Any] = {"op": op, "dtype": dtype, "format": format, "widths": (64, 511, 64)}
     assert built.sparkwright_select_kernel(**question) is None
     assert said in built.sparkwright_decline_kernel(device=device, **question)
 
