@@ -34,7 +34,7 @@ def completed(settings: dict[str, Any], tokens: int = 40) -> Any:
     path = v4.bundled()
     assert path is not None
     config = {
-        "target": {"use": "deepseek_v4", "model": str(path), "deepseek_v4": {"activation": "float32"}},
+        "target": {"use": "deepseek_v4", "model": str(path)},
         "drafter": {"use": "dspark"}, "scheduler": {"use": "fixed", "fixed": {"depth": 3}},
         "sampler": {"chain": {"temperature": 0.0}}, "kernels": settings,
     }  # fmt: skip
