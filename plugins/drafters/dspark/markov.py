@@ -145,4 +145,5 @@ def draw_block(
     if claims is not None and heads.temperatures is not None:
         claims = claims / heads.temperatures[:n]
     confidence = None if claims is None else mx.sigmoid(claims)
-    return Draft(tokens, Dense(mx.concatenate([shaped[slot] for slot in range(n)])) if how.drawn else PointMass(), confidence)
+    drawn = Dense(mx.concatenate([shaped[slot] for slot in range(n)])) if how.drawn else PointMass()
+    return Draft(tokens, drawn, confidence)
