@@ -163,7 +163,8 @@ def sample(options: argparse.Namespace) -> None:
 
         print(json.dumps({
             "what": "sampling, 6 rows x 129280", "sampler": what,
-            "threshold": timed(lambda: shape()[0], options.repeats), "accept": timed(accept, options.repeats), "both": timed(both, options.repeats),
+            "threshold": timed(lambda: shape()[0], options.repeats),
+            "accept": timed(accept, options.repeats), "both": timed(both, options.repeats),
         }), flush=True)  # fmt: skip
 
 
