@@ -31,7 +31,7 @@ Logits: TypeAlias = Literal["all", "last", "none"]
 
 Promise: TypeAlias = Literal["identity", "identity-up-to-ties", "law", "lossy"]
 PROMISES: tuple[Promise, ...] = ("identity", "identity-up-to-ties", "law", "lossy")
-"""Strongest first (DESIGN section 7 and docs/promises)."""
+"""Strongest first; docs/promises.md says what each means."""
 
 # --------------------------------------------------------------------------------------------------------------
 # What a round passes from hand to hand
@@ -180,10 +180,15 @@ class TargetState(Protocol):
 
 
 class Text(Protocol):
-    """A target's tokenizer, as much of it as an engine needs."""
+    """A target's tokenizer, as much of it as engines and plugins need; a plugin finds it as `Site.text` in `build`."""
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a raw prompt, with the model's own prefix tokens (BOS) where it has them."""
+
+    def encode_part(self, text: str) -> list[int]:
+        """Token ids of words inside a text: no prefix tokens. What a plugin looks for, or drafts, it encodes with this.
+
+        Words after a space mostly have other tokens than at the start: encode them with the space in front."""
 
     @property
     def has_chat(self) -> bool:
@@ -369,7 +374,8 @@ class Site:
     """Where a plugin is described and built: what is known of its surroundings at that moment.
 
     model: the slot's own `model` key. target: the target's facts (None while the target itself is described). taps: the
-    layers the target is asked to give out. resources, text: the target's, once it is built. select: kernel selection,
+    layers the target is asked to give out. resources, text: the target's, once it is built (None in
+    `describe`). select: kernel selection,
     for plugins with ops. store: read-only weights that engines of one process may share, `store(key, load)` loads once
     a key.
     progress(what, done, total): reports anything over a second. costs: measured curves, for schedulers.
@@ -430,7 +436,15 @@ class Provider:
 
 
 def option(default: Any, help: str, validator: Any = None) -> Any:
-    """An attrs field of an options class with its help text: `n: int = option(3, "longest n-gram")`."""
+    """An attrs field of an options class with its help text: `n: int = option(3, "longest n-gram")`.
+
+    default:    of the annotated type; a list or a dict is copied for each instance
+    help:       one line, for `plugins show` and the reference; required
+    validator:  an attrs validator, e.g. attrs.validators.in_(range(1, 8))
+    annotation: bool, int, float, str, Literal[...] of these, tuple[T, ...], tuple[T, U], list[T], dict[str, T], and
+                any of them or None. A list of TOML or of `--set key=["a", "b"]` becomes a tuple where one is annotated;
+                a whole number becomes a float; nothing else is converted.
+    """
     metadata = {"help": help}
     if isinstance(default, (list, dict, set)):
         return attrs.field(factory=lambda: type(default)(default), metadata=metadata, validator=validator)

@@ -264,6 +264,9 @@ class TokenizerText(Text):
         own = bos is not None and text.startswith(bos)
         return ids if own else [*self.prefix, *ids]
 
+    def encode_part(self, text: str) -> list[int]:
+        return self._ids(text)
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         if self.template is None:
             raise RequestError(

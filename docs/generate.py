@@ -1,14 +1,15 @@
-"""Writes docs/reference/: hooks, plugins and their options, configuration, the command line and its exit statuses.
+"""Writes docs/reference/: hooks, contracts, plugins, configuration, the command line and its exit statuses.
 
     python docs/generate.py           write
     python docs/generate.py --check   fail if what is committed differs from what would be written
 
-Everything comes from the code itself (hookspecs, Providers, option classes, click commands), so that a hook, an option
-or a flag cannot exist without being documented, nor be documented after it is gone.
+Everything comes from the code itself (hookspecs, contracts, Providers, option classes, click commands), so that a hook,
+an option or a flag cannot exist without being documented, nor be documented after it is gone.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -22,6 +23,7 @@ from typing import Any, get_type_hints
 import attrs
 import click
 
+from sparkwright.core import contracts as contracts_module
 from sparkwright.core import hookspecs
 from sparkwright.core.cli import COMMANDS, cli
 from sparkwright.core.config import SLOTS, TABLES
@@ -55,6 +57,69 @@ def hooks() -> Iterator[str]:
             )
             returns = inspect.signature(hook).return_annotation
             yield f"\n### `{name}`\n\n```text\n{name}({arguments}) -> {returns}\n```\n\n{inspect.getdoc(hook)}\n"
+
+
+def contracts() -> Iterator[str]:
+    yield "# Contracts\n\n" + NOTE + textwrap.dedent(inspect.getdoc(contracts_module) or "") + "\n"
+    source = inspect.getsource(contracts_module)
+    lines = source.splitlines()
+    titles = {
+        n + 1: lines[n][2:]
+        for n in range(1, len(lines))
+        if lines[n - 1].startswith("# ---") and lines[n][2:3].isalpha()
+    }
+    body = ast.parse(source).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        for at in [at for at in titles if at < node.lineno]:
+            yield f"\n## {titles.pop(at)}\n"
+        name = getattr(node, "name", None)
+        if isinstance(node, (ast.AnnAssign, ast.Assign)):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            name = target.id if isinstance(target, ast.Name) else None
+        if name is None or name.startswith("_"):
+            continue
+        yield f"\n### `{name}`\n"
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            first, _, more = (ast.get_docstring(node) or "").partition("\n\n")
+            yield f"\n{first}\n" if first else ""
+            yield _text(more)
+            if isinstance(node, ast.FunctionDef):
+                yield _text(_signature(node, lines))
+            else:
+                bases = [b for b in map(ast.unparse, node.bases) if b != "Protocol"]
+                yield f"\nA {', '.join(bases)}.\n" if bases else ""
+                yield _text(_members(node, lines))
+        else:
+            yield _text(_source(node, lines))
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                yield f"\n{inspect.cleandoc(str(after.value.value))}\n"
+
+
+def _text(block: str) -> str:
+    return f"\n```text\n{block.rstrip()}\n```\n" if block.strip() else ""
+
+
+def _source(node: ast.stmt, lines: list[str]) -> str:
+    return textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
+
+
+def _signature(node: ast.FunctionDef, lines: list[str]) -> str:
+    """`name(arguments) -> result:` as it is written, without its body."""
+    end = max(node.lineno, node.body[0].lineno - 1)
+    return textwrap.dedent("\n".join(lines[node.lineno - 1 : end])).removesuffix(" ...").removesuffix(":")
+
+
+def _members(node: ast.ClassDef, lines: list[str]) -> str:
+    """Fields and public methods of a class, as they are written."""
+    shown = []
+    for member in node.body:
+        if isinstance(member, ast.AnnAssign):
+            shown.append(_source(member, lines))
+        elif isinstance(member, ast.FunctionDef) and (not member.name.startswith("_") or member.name == "__call__"):
+            decorators = [f"@{ast.unparse(d)}" for d in member.decorator_list]
+            doc = textwrap.indent(ast.get_docstring(member) or "", "    ")
+            shown.append("\n".join(part for part in (*decorators, _signature(member, lines), doc) if part))
+    return "\n".join(shown)
 
 
 def options_table(cls: type) -> str:
@@ -227,6 +292,7 @@ def plugin_checks() -> Iterator[str]:
 PAGES = {
     "plugin-checks.md": plugin_checks,
     "hooks.md": hooks,
+    "contracts.md": contracts,
     "plugins.md": plugins,
     "configuration.md": configuration,
     "command-line.md": command_line,

@@ -54,7 +54,7 @@ def _options(ground: Ground) -> None:
     provider, key = ground.provider, ground.table
     base = _configured(ground, {})
     try:
-        given = provider.options(**dict(ground.options))
+        given = ground.given
     except Exception as error:
         raise CheckFailed(f"its options refuse {dict(ground.options)!r}: {type(error).__name__}: {error}") from None
     for field in attrs.fields(provider.options):
@@ -67,7 +67,8 @@ def _options(ground: Ground) -> None:
         if got != value or type(got) is not type(value):
             raise CheckFailed(
                 f"option '{field.name}' is {value!r} and comes back from `--set {written}` as {got!r}; expected the "
-                "same value: use types that TOML knows, and no converter that changes them"
+                "same value: annotate options with types that TOML knows (docs/reference/contracts.md, `option`), and "
+                "use no converter that changes them"
             )
     again = _configured(ground, {f.name: _plain(getattr(given, f.name)) for f in attrs.fields(provider.options)})
     if _values(again) != _values(given):
@@ -205,7 +206,7 @@ def _facts(ground: Ground) -> Any:
     provider = ground.provider
     assert provider.describe is not None
     site = Site(target=toy_facts(V, 1), drafter=DrafterFacts(7, "dense", V, confidence=True, target_noise=True))
-    return provider.describe(provider.options(**dict(ground.options)), site)
+    return provider.describe(ground.given, site)
 
 
 def _verifier_for_sampler(ground: Ground) -> dict[str, Any]:

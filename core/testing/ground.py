@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
 import numpy as np
 
 from sparkwright.core.config import Config, load_config
 from sparkwright.core.contracts import DrafterFacts, Provider, SchedulerFacts, Site, TargetFacts
+from sparkwright.core.convert import convert
 from sparkwright.core.engine import Engine
 from sparkwright.core.errors import SparkwrightError
 from sparkwright.core.hookspecs import hookimpl
@@ -23,6 +24,8 @@ from sparkwright.core.testing import toys
 from sparkwright.core.testing.check import CheckFailed, Skipped
 
 V = 11
+BOS = 0
+"""The toy's first token: its tokenizer puts it before a prompt, as most models' do, and no random prompt holds it."""
 MOST_VOCAB = 2048
 """A toy target is a table [V, V]; a plugin for a larger vocabulary brings its target by `config`."""
 CONFIDENCES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
@@ -123,6 +126,12 @@ class Ground:
     cases: Sequence[Any] = ()
 
     @property
+    def given(self) -> Any:
+        """The options' class with the given options, converted as a configuration converts them."""
+        hints = get_type_hints(self.provider.options)
+        return self.provider.options(**{k: convert(v, hints[k]) if k in hints else v for k, v in self.options.items()})
+
+    @property
     def who(self) -> str:
         return f"{self.provider.kind} '{self.provider.name}'"
 
@@ -170,7 +179,7 @@ class Ground:
         size, layers = self._sizes()
         logits = table(size)
         return (
-            toys.markov_target(logits, name=TARGET, layers=layers),
+            toys.markov_target(logits, name=TARGET, layers=layers, bos=BOS),
             toys.table_drafter(near(logits), name=DRAFTER, block=7, confidences=CONFIDENCES),
             toys.random_drafter(name="kit_random"),
             toys.plain_sampler(name=SAMPLER),
@@ -184,8 +193,7 @@ class Ground:
         model = self.config.get("drafter", {}).get("model")
         facts: Any = None
         try:
-            options = self.provider.options(**self.options)
-            facts = self.provider.describe(options, Site(target=toy_facts(V, 1), model=model))
+            facts = self.provider.describe(self.given, Site(target=toy_facts(V, 1), model=model))
         except Exception:  # the engine will say it better
             return V, 1
         if not isinstance(facts, DrafterFacts):

@@ -60,7 +60,7 @@ def built(ground: Ground, device: str) -> Any:
     """The select hook of the backend, built for a device."""
     usable(ground.provider)
     manager = new_manager()
-    options = ground.provider.options(**dict(ground.options))
+    options = ground.given
     register(manager, ground.provider.build(options, Site(device=device)), "kernels", ground.provider.name)
     return manager.hook.sparkwright_select_kernel
 

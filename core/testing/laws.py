@@ -35,7 +35,7 @@ def table_subject(ground: Ground, kind: ProposalKind, **mine: bool) -> Any:
     usable(provider)
     drafter = DrafterFacts(BLOCK, kind, VOCAB, confidence=True, target_noise=True)
     site = Site(target=toy_facts(VOCAB, 1), drafter=drafter, costs=CURVES)
-    built = provider.build(provider.options(**dict(ground.options)), site)
+    built = provider.build(ground.given, site)
     other: dict[str, Any] = {}
     for role, name in (("scheduler", "fixed"), ("verifier", "stochastic")):
         item = installed().get(role, name, "the conformance kit").provider  # type: ignore[arg-type]

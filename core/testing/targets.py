@@ -236,6 +236,18 @@ def _resources(ground: Ground) -> None:
         ids = d.target.encode("ab")
         if not all(isinstance(i, int) and 0 <= i < d.vocab for i in ids):
             raise CheckFailed(f"its tokenizer encodes 'ab' as {ids}, expected ids from 0 to {d.vocab - 1}")
+        part = getattr(d.target.text, "encode_part", None)
+        if part is None:
+            raise CheckFailed(
+                "its tokenizer has no encode_part; expected a method that encodes words inside a text, without what "
+                "`encode` puts before a prompt: plugins that look for words call it"
+            )
+        inside = part("ab")
+        if ids[len(ids) - len(inside) :] != inside:
+            raise CheckFailed(
+                f"its tokenizer encodes 'ab' as {ids} and, inside a text, as {inside}; expected the same ids without "
+                "what stands before a prompt"
+            )
         for end in range(len(d.tokens)):
             if not isinstance(d.target.decode(d.tokens[:end]), str):
                 raise CheckFailed("its tokenizer decodes ids to something that is no text")

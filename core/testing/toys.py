@@ -42,10 +42,19 @@ Table: TypeAlias = "list[list[float]] | np.ndarray[Any, Any]"
 # --------------------------------------------------------------------------------------------------- targets
 
 
+@attrs.frozen
 class ToyText:
-    """Token i is the character 'a' + i (past 'z' it goes on through Unicode); 'a' is 0."""
+    """Token i is the character 'a' + i (past 'z' it goes on through Unicode); 'a' is 0.
+
+    bos: the token that stands before a prompt and shows as nothing, as many models have one; None for none.
+    """
+
+    bos: int | None = None
 
     def encode(self, text: str) -> list[int]:
+        return self.encode_part(text) if self.bos is None else [self.bos, *self.encode_part(text)]
+
+    def encode_part(self, text: str) -> list[int]:
         return [ord(c) - ord("a") for c in text]
 
     has_chat = False
@@ -54,7 +63,7 @@ class ToyText:
         raise RequestError("the toy target has no chat format")
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(chr(ord("a") + i) for i in ids)
+        return "".join(chr(ord("a") + i) for i in ids if i != self.bos)
 
 
 @attrs.define(eq=False)
@@ -92,6 +101,7 @@ class MarkovTarget:
 
     table: Any
     taps: tuple[int, ...] = ()
+    bos: int | None = None
     states: list[ToyState] = attrs.field(factory=list)
 
     @hookimpl
@@ -103,7 +113,7 @@ class MarkovTarget:
 
     @hookimpl
     def sparkwright_target_text(self) -> ToyText:
-        return ToyText()
+        return ToyText(self.bos)
 
     @hookimpl
     def sparkwright_target_new_state(self) -> ToyState:
@@ -132,13 +142,16 @@ def markov_target(
     rollback: str | None = "exact",
     build: Callable[[MarkovTarget], object] | None = None,
     layers: int = 1,
+    bos: int | None = None,
 ) -> Provider:
-    """A target from a table of logits [V, V]; row t holds the logits after token t. build: wraps what is built."""
+    """A target from a table of logits [V, V]; row t holds the logits after token t. build: wraps what is built.
+
+    bos: the token before every raw prompt."""
 
     def make(_: Any, site: Site) -> object:
         import mlx.core as mx
 
-        target = MarkovTarget(mx.array(table, dtype=mx.float32), site.taps)
+        target = MarkovTarget(mx.array(table, dtype=mx.float32), site.taps, bos)
         return target if build is None else build(target)
 
     size = len(table)

@@ -154,7 +154,7 @@ class Sampler:
 def pieces(text: Text, size: int) -> list[str]:
     """What each token adds to a text, decoded after another one: decoders drop a space in front. "" for half characters
     and for tokens without text."""
-    first = text.encode("a")[-1:]
+    first = text.encode_part("a")[-1:]
     lead = len(text.decode(first))
     found = [text.decode([*first, token])[lead:] for token in range(size)]
     return ["" if "\ufffd" in piece else piece for piece in found]

@@ -34,6 +34,9 @@ class Ascii:
             raise RequestError("prompt: the trigram target knows ASCII characters only; leave the others out")
         return list(text.encode())
 
+    def encode_part(self, text: str) -> list[int]:
+        return self.encode(text)  # nothing is put before a prompt
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         raise RequestError("the trigram target has no chat format; send a raw prompt instead")
 

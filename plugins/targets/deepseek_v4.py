@@ -109,6 +109,9 @@ class FamilyText(Text):
     def encode(self, text: str) -> list[int]:
         return self.tokens.encode(text)
 
+    def encode_part(self, text: str) -> list[int]:
+        return self.tokens.encode_part(text)
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         return self.tokens.encode(encode_messages(messages, self.thinking))  # which begins with its own BOS
 

@@ -26,6 +26,9 @@ class Bytes:
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
+    def encode_part(self, text: str) -> list[int]:
+        return self.encode(text)
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         raise RequestError("no chat")
 

@@ -57,6 +57,17 @@ def hook(edit: Callable[[str], str]) -> Change:
     return change
 
 
+def contract(old: str, new: str) -> Change:
+    def change(generate: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        source = Path(str(generate.contracts_module.__file__)).read_text(encoding="utf-8")
+        assert old in source
+        (folder / "changed_contracts.py").write_text(source.replace(old, new), encoding="utf-8")
+        changed = load(folder / "changed_contracts.py", "changed_contracts", monkeypatch)
+        monkeypatch.setattr(generate, "contracts_module", changed)
+
+    return change
+
+
 def a_hook_comes(source: str) -> str:
     return source + '\n\n@hookspec\ndef sparkwright_new_hook(what: int) -> None:\n    """Observers: something new."""\n'
 
@@ -127,6 +138,10 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "a hook comes": ("hooks", hook(a_hook_comes)),
     "a hook goes": ("hooks", hook(a_hook_goes)),
     "a hook takes another argument": ("hooks", hook(an_argument_comes)),
+    "a contract's field comes": ("contracts", contract("    block: int\n", "    block: int\n    new: int = 0\n")),
+    "a contract's method goes": ("contracts", contract("def encode_part(", "def _encode_part(")),
+    "a contract's constant changes": ("contracts", contract("WIDEST_VERIFY = 8", "WIDEST_VERIFY = 9")),
+    "an argument of option comes": ("contracts", contract("help: str, validator", "help: str, why: str, validator")),
     "a provider comes": ("plugins", catalogue(a_provider_comes)),
     "a provider goes": ("plugins", catalogue(a_provider_goes)),
     "an option comes": ("plugins", catalogue(options_become(OneOption))),

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.kit.bad import clean, observers, schedulers
 
 from sparkwright.core.cli import cli
-from sparkwright.core.contracts import KINDS, Provider
+from sparkwright.core.contracts import KINDS, Provider, option
 from sparkwright.core.errors import ConfigError, PluginError
 from sparkwright.core.testing import Check, CheckFailed, Skipped, checks_for, parametrize_with_checks
 from sparkwright.core.testing.kit import entries_for
@@ -44,6 +44,29 @@ def test_a_name_of_two_kinds_is_asked_for_by_kind() -> None:
     with pytest.raises(PluginError, match="say which: sampler:greedy, verifier:greedy"):
         _raise(check("greedy"))
     assert data("verifier:greedy", "--only", "provider")["passed"]
+
+
+@attrs.frozen
+class Lists:
+    """Every annotation that docs/reference/contracts.md names for an option."""
+
+    words: tuple[str, ...] = option((), "any number of texts")
+    pair: tuple[int, float] = option((1, 0.5), "two")
+    many: list[int] = option([1], "a list")  # noqa: RUF009
+    table: dict[str, int] = option({"a": 1}, "a table")  # noqa: RUF009
+    maybe: tuple[str, ...] | None = option(None, "texts or nothing")
+    mode: Literal["a", "b"] = option("a", "one of two")
+    share: float = option(1.0, "a number")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"words": ["ab", "c"], "pair": [2, 1], "many": [3, 4], "table": {"b": 2}, "maybe": ["x"], "share": 2}],
+)
+def test_options_of_every_documented_annotation_make_the_round_trip(given: dict[str, Any]) -> None:
+    provider = attrs.evolve(TWO, options=Lists)
+    (found,) = [c for c in checks_for(provider, options=given) if c.name == "options round trip"]
+    assert found.outcome().message == "" and found.outcome().status == "passed"
 
 
 def _raise(done: Any) -> None:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from tests.text.tokenizers_for_tests import byte_level, sentencepiece_like, write
 
+from sparkwright.core.contracts import Site
 from sparkwright.core.errors import ModelError, RequestError
+from sparkwright.core.testing.ground import BOS, Ground, V, table
+from sparkwright.core.testing.toys import markov_target
 from sparkwright.core.text import TokenizerText, eos_ids
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -22,6 +25,17 @@ def test_a_raw_prompt_gets_the_bos_and_not_the_eos_of_its_post_processor(tmp_pat
     assert ids.count(1) == 1
     assert 2 not in ids
     assert text.decode(ids) == "hello"
+
+
+def test_words_inside_a_text_have_no_bos(tmp_path: Path) -> None:
+    text = TokenizerText.load(write(tmp_path, sentencepiece_like(), {"bos_token": "<s>", "eos_token": "</s>"}))
+    assert text.encode("hello") == [1, *text.encode_part("hello")]
+
+
+def test_the_kits_toy_has_a_bos_so_that_words_looked_for_with_encode_are_not_found() -> None:
+    (target, *_) = Ground(markov_target(table(V), name="any")).toys()
+    text = target.build(None, Site()).sparkwright_target_text()  # type: ignore[attr-defined]
+    assert text.encode("cd") == [BOS, 2, 3] and text.encode_part("cd") == [2, 3] and text.decode([BOS, 2]) == "c"
 
 
 def test_a_prompt_that_starts_with_bos_gets_no_second_one(tmp_path: Path) -> None:

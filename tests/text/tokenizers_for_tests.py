@@ -84,6 +84,9 @@ class Plain:
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
+    def encode_part(self, text: str) -> list[int]:
+        return self.encode(text)
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         raise NotImplementedError
 

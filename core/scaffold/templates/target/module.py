@@ -35,6 +35,9 @@ class Characters:
             )
         return [ord(character) - FIRST for character in text]
 
+    def encode_part(self, text: str) -> list[int]:
+        return self.encode(text)  # with a BOS, `encode` has it in front and this has not
+
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         raise RequestError("target my_plugin has no chat format; send a raw prompt")
 
