@@ -178,9 +178,9 @@ def sparkwright_scheduler_plan(state: Any, limit: int) -> int:  # type: ignore[e
 
 @hookspec(firstresult=True)
 def sparkwright_scheduler_rests(state: Any) -> bool:  # type: ignore[empty-body]
-    """At most one; without it, False. Asked in every round without drafts: whether the next one is given away too,
-    whatever becomes of this one. True means no drafts then, no call of `plan`, and that its forward begins before this
-    round's token is read. By past rounds only.
+    """At most one; without it, False. Asked in every round planned without drafts, or given away: whether the next one
+    is given away too, whatever becomes of this one. True means no drafts then, no call of `plan`, and that its forward
+    begins before this round's token is read. By past rounds only.
 
     The order, for a scheduler that gives away the three rounds after round 1: `plan` (0), `rests` (True), `learn` |
     `rests` (True), `learn` | `rests` (True), `learn` | `rests` (False), `learn` | `plan`. So `rests` is asked before

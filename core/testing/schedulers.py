@@ -44,6 +44,7 @@ class Round:
 class Decision:
     planned: int
     submitted: int
+    rests: bool = False
 
 
 def rounds(seed: int, count: int = ROUNDS) -> list[Round]:
@@ -57,10 +58,11 @@ def rounds(seed: int, count: int = ROUNDS) -> list[Round]:
 
 
 def play(scheduler: Scheduler, told: Sequence[Round]) -> list[Decision]:
-    """The scheduler's decisions over these rounds, in a request of its own."""
-    state, out = scheduler.start(), []
+    """The scheduler's decisions over these rounds, in a request of its own, asked in the engine's order."""
+    state, out, rests = scheduler.start(), [], False
     for one in told:
-        planned = scheduler.plan(state, one.limit)
+        planned = 0 if rests else scheduler.plan(state, one.limit)
+        rests = not planned and scheduler.rests(state)
         submitted = planned
         seen: tuple[float, ...] = ()
         if planned and scheduler.facts.confidences:
@@ -69,7 +71,7 @@ def play(scheduler: Scheduler, told: Sequence[Round]) -> list[Decision]:
         accepted = min(submitted, one.accepts)
         report = RoundReport(planned, planned, submitted, accepted, tuple(seen[: submitted + 1]), one.cut)
         scheduler.learn(state, report)
-        out.append(Decision(planned, submitted))
+        out.append(Decision(planned, submitted, rests))
     return out
 
 
@@ -141,8 +143,8 @@ def _same(got: Sequence[Decision], wanted: Sequence[Decision], what: str, upto: 
     for i, (a, b) in enumerate(zip(got[:upto], wanted[:upto], strict=True)):
         if a != b:
             raise CheckFailed(
-                f"in round {i} it plans {a.planned} and submits {a.submitted}, before it was {b.planned} and "
-                f"{b.submitted}: {what}"
+                f"in round {i} it plans {a.planned}, submits {a.submitted} and rests: {a.rests}; before it was "
+                f"{b.planned}, {b.submitted} and {b.rests}: {what}"
             )
 
 
@@ -166,6 +168,11 @@ def _past(ground: Ground) -> None:
                         f"it plans {seen[t].planned} drafts instead of {base[t].planned} in round {t} because of what "
                         "that round would bring; plan comes before drafting and knows past rounds alone"
                     )
+                if seen[t].rests != base[t].rests:
+                    raise CheckFailed(
+                        f"it {'rests' if seen[t].rests else 'does not rest'} after round {t} because of what that "
+                        "round would bring; rests is asked before that is known and goes by past rounds alone"
+                    )
                 if scheduler.facts.anticipates or not scheduler.facts.confidences:
                     continue
                 a, b = (min(x.submitted, depth) for x in (seen[t], base[t]))
@@ -175,6 +182,39 @@ def _past(ground: Ground) -> None:
                         f"behind them changed; decide draft k by confidences 1..k, or let the facts say anticipates"
                     )
         _same(play(scheduler, told), base, "the same rounds, told again; keep what it learns in the state of a request")
+
+    driven(ground, work)
+
+
+NEVER = 5_000
+"""Rounds given away one after another that count as "for ever"."""
+
+
+def _wakes(ground: Ground) -> None:
+    """Drafts that are never right, so that it gives rounds away if it ever does; from then on they are always right."""
+
+    def work(scheduler: Scheduler) -> None:
+        state, drafted, given_away = scheduler.start(), False, 0
+        for i in range(2 * NEVER):
+            planned = 0 if given_away else scheduler.plan(state, 7)
+            given_away = given_away + 1 if not planned and scheduler.rests(state) else 0
+            if given_away > NEVER:
+                break
+            right = i >= 400
+            seen: tuple[float, ...] = (0.95 if right else 0.05,) * planned if scheduler.facts.confidences else ()
+            submitted = scheduler.submit(state, seen) if seen else planned
+            drafted = drafted or planned > 0
+            report = RoundReport(
+                planned=planned, drafted=planned, submitted=submitted, accepted=submitted if right else 0,
+                confidences=seen[: submitted + 1], cut=False,
+            )  # fmt: skip
+            scheduler.learn(state, report)
+        if given_away > NEVER and (drafted or scheduler.plan(state, 7)):
+            raise CheckFailed(
+                f"its sparkwright_scheduler_rests says True for {NEVER} rounds on end, so plan is not asked and nothing "
+                "is drafted any more; expected it to say False when it is time to plan again (it is asked in every "
+                "round given away; count them in learn)"
+            )
 
     driven(ground, work)
 
@@ -254,6 +294,7 @@ CHECKS = (
     Entry("limits", "plans are whole numbers from 0 to the room there is, 0 included", _limits),
     Entry("same rounds, same plans", "plans are a function of the request's past rounds", _repeats),
     Entry("the future is unknown", "a driver changes what comes later, and nothing decided before changes", _past),
+    Entry("rests end", "a scheduler that gives rounds away comes back and plans again", _wakes),
     Entry("no clock", "decisions never read a clock", _no_clock),
     Entry("greedy text unchanged", "greedy text is that of plain decoding", _greedy),
     Entry(

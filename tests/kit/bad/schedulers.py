@@ -90,6 +90,45 @@ class Coin(Careful):
         return random.randint(0, limit)
 
 
+class Pauses(Careful):
+    """Gives three rounds away after four that were planned."""
+
+    @hookimpl
+    def sparkwright_scheduler_plan(self, state: State, limit: int) -> int:
+        return min(limit, 3) if state.rounds % 8 < 4 else 0
+
+    @hookimpl
+    def sparkwright_scheduler_rests(self, state: State) -> bool:
+        return 4 <= state.rounds % 8 < 7
+
+
+class NeverWakes(Pauses):
+    @hookimpl
+    def sparkwright_scheduler_rests(self, state: State) -> bool:
+        return True
+
+
+class SleepsFromTheStart(NeverWakes):
+    """Whose first plan is nothing, and who never gets to its second."""
+
+    @hookimpl
+    def sparkwright_scheduler_plan(self, state: State, limit: int) -> int:
+        return min(limit, 3 * bool(state.rounds))
+
+
+class RestsByWhatIsComing(Pauses):
+    """Looks through the window at what the driver will say of this round."""
+
+    @hookimpl
+    def sparkwright_scheduler_rests(self, state: State) -> bool:
+        frame = inspect.currentframe()
+        while frame is not None:
+            if "told" in frame.f_locals and "one" in frame.f_locals:
+                return bool(frame.f_locals["one"].cut)
+            frame = frame.f_back
+        return False
+
+
 def make(kind: type[Careful], **facts: Any) -> Provider:
     return provider("scheduler", lambda site: kind(), SchedulerFacts(confidences=True, **facts))
 
@@ -101,5 +140,8 @@ TWINS = [
     Twin("looks at the future", "the future is unknown", make(Peeks), GOOD),
     Twin("remembers across requests", "same rounds, same plans", make(Remembers), GOOD),
     Twin("reads a clock", "no clock", make(Clock), GOOD),
+    Twin("rests for ever", "rests end", make(NeverWakes), make(Pauses)),
+    Twin("rests from the start", "rests end", make(SleepsFromTheStart), make(Pauses)),
+    Twin("rests by the future", "the future is unknown", make(RestsByWhatIsComing), make(Pauses)),
     Twin("throws a coin", "same rounds, same plans", make(Coin), GOOD),
 ]
