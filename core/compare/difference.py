@@ -26,7 +26,20 @@ class Difference:
         return self.key.partition(".")[0]
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.base!r} -> {self.candidate!r}".replace(repr(ABSENT), ABSENT)
+        return f"{self.key}: {_shown(self.base)} -> {_shown(self.candidate)}".replace(repr(ABSENT), ABSENT)
+
+
+LONGEST = 160
+"""Characters of a value that are shown; the whole one is in result.json."""
+
+
+def _shown(value: Any) -> str:
+    """A value as it is written, its middle left out where it is long."""
+    whole = repr(value)
+    if len(whole) <= LONGEST:
+        return whole
+    size = f"{len(value)} entries" if isinstance(value, (list, tuple, dict)) else f"{len(whole)} characters"
+    return f"{whole[: LONGEST // 2]} ... {whole[-LONGEST // 3 :]} ({size})"
 
 
 def diff(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> tuple[Difference, ...]:

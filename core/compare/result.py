@@ -143,6 +143,29 @@ def finite(value: Any) -> Any:
     return value
 
 
+HARDLY = 0.01
+"""Share of rounds that drafted under which an arm is as good as plain decoding, and its tau says next to nothing."""
+
+
+def idle(q: Question, arms: Sequence[analysis.ArmSummary]) -> list[str]:
+    """A note for each candidate that was to draft otherwise than the base, where neither really drafted."""
+    notes, base = [], arms[0]
+    for arm in arms[1:]:
+        meant = {d.slot for d in q.differences.get(arm.name, ())} & {"drafter", "scheduler", "verifier"}
+        drafted = [a.rounds - a.rounds_without_drafts for a in (base, arm)]
+        if not meant or not base.rounds or not arm.rounds or q.stretch:
+            continue
+        most = max(drafted[0] / base.rounds, drafted[1] / arm.rounds)
+        if most < HARDLY:
+            same = math.floor(1000 * (1 - most)) / 10  # never rounded up to 100
+            notes.append(
+                f"{base.name} and {arm.name} did the same work in {same:.4g} % of rounds: {base.name} drafted in "
+                f"{drafted[0]} of {base.rounds}, {arm.name} in {drafted[1]} of {arm.rounds}. A difference of their "
+                "rates is hardly that of drafts; `sparkwright generate` with an arm's configuration says who gave none"
+            )
+    return notes
+
+
 def conclude(
     question: Question, entries: Sequence[Entry], stopped: str = "", directory: Path | None = None
 ) -> CompareResult:
@@ -159,10 +182,11 @@ def conclude(
     gate = tuple(check for e in entries if e.kind == "gate" for check in gate_checks(q.specs, e))
     if not comparisons and not stopped:
         stopped = "no pair has a decode rate: every text ended after its first token"
+    arms = tuple(analysis.summarise(spec, used, profile) for spec in q.specs)
     return CompareResult(
         question=q,
         entries=tuple(entries),
-        arms=tuple(analysis.summarise(spec, used, profile) for spec in q.specs),
+        arms=arms,
         comparisons=comparisons,
         gate=gate,
         drift=drift,
@@ -170,7 +194,7 @@ def conclude(
         complete=not stopped and len(pairs) == len(q.plan.groups),
         stopped=stopped,
         left_out=len(pairs) - len(used),
-        notes=tuple(_notes(q, pairs, used, gate, drift)),
+        notes=(*_notes(q, pairs, used, gate, drift), *idle(q, arms)),
         directory=directory,
     )
 

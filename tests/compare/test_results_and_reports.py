@@ -16,8 +16,9 @@ import pytest
 
 from sparkwright.core.compare import statistics as st
 from sparkwright.core.compare.analysis import drift, self_test
+from sparkwright.core.compare.difference import Difference
 from sparkwright.core.compare.records import ArmSpec, CompareError, Prompt, RunRecord, first_difference
-from sparkwright.core.compare.result import CompareResult
+from sparkwright.core.compare.result import CompareResult, idle
 from sparkwright.core.compare.runner import Settings
 from sparkwright.core.compare.simulated import Machine, SimulatedArm, SimulatedOpener, simulated_spec
 from sparkwright.core.compare.store import Entry
@@ -71,6 +72,26 @@ def test_the_numbers_are_those_of_the_raw_pairs(simulated: Compare) -> None:
     assert share.value == sum(r.accepted_at[0] for r in runs) / sum(r.submitted_at[0] for r in runs)
     assert result.arms[0].tau is None and result.arms[0].acceptance == ()
     assert b.stages is not None and b.stages.apart
+
+
+def test_arms_say_in_how_many_rounds_they_drafted_and_a_note_says_when_none_really_did(simulated: Compare) -> None:
+    result = simulated()
+    drafted = f"{sum(e.runs['B'].drafting_rounds for e in result.pairs)} of {result.arms[1].rounds}"
+    assert f"| {drafted} |" in result.to_markdown() and f"<td>{drafted}</td>" in result.to_html()
+    swapped = attrs.evolve(
+        result.question, differences={"B": (Difference("drafter.use", "none", "lookup"),)}, stretch=0
+    )
+    base, b = (attrs.evolve(arm, rounds=1008, rounds_without_drafts=1008) for arm in result.arms)
+    assert idle(swapped, result.arms) == []  # it drafted
+    (note,) = idle(swapped, (base, attrs.evolve(b, rounds_without_drafts=1007)))
+    assert note.startswith("A and B did the same work in 99.9 % of rounds: A drafted in 0 of 1008, B in 1 of 1008")
+    sampler = attrs.evolve(swapped, differences={"B": (Difference("sampler.use", "greedy", "standard"),)})
+    assert idle(sampler, (base, b)) == []  # drafts were not the question
+
+
+def test_a_long_value_is_shown_without_its_middle() -> None:
+    shown = str(Difference("drafter.p.words", ("first", *["word"] * 500, "last"), ()))
+    assert "'first'" in shown and "'last') (502 entries) -> ()" in shown and len(shown) < 250
 
 
 def test_several_candidates_are_corrected_for_their_number(simulated: Compare) -> None:

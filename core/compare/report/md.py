@@ -45,10 +45,11 @@ def stages(arm: ArmSummary) -> str:
 
 
 def arm_rows(result: CompareResult) -> list[tuple[str, ...]]:
-    """name, what, promise, decode tok/s, prefill tok/s, tau, ms a round: with medians [quartiles] and intervals."""
+    """One row an arm, in the order of ARM_HEAD: medians [quartiles], pooled values [95% intervals], counts."""
     return [
         (
-            arm.name, arm.label, arm.promise, rate(arm, "decode"), rate(arm, "prefill"), pooled(arm.tau), stages(arm)
+            arm.name, arm.label, arm.promise, rate(arm, "decode"), rate(arm, "prefill"), pooled(arm.tau),
+            f"{arm.rounds - arm.rounds_without_drafts} of {arm.rounds}", stages(arm),
         )
         for arm in result.arms
     ]  # fmt: skip
@@ -56,7 +57,7 @@ def arm_rows(result: CompareResult) -> list[tuple[str, ...]]:
 
 ARM_HEAD = (
     "arm", "what", "promise", "decode tok/s, median [quartiles]", "prefill tok/s, median [quartiles]", "tau [95%]",
-    "ms a round",
+    "rounds that drafted", "ms a round",
 )  # fmt: skip
 
 
