@@ -74,6 +74,7 @@ class Stats:
     tau is 1 + accepted drafts / rounds over the rounds that drafted and were not cut by a stop rule (DESIGN section 2).
     submitted_at[k], accepted_at[k]: in how many of those rounds draft k + 1 was submitted, and was accepted.
     parked_rounds: rounds for which the scheduler planned no drafts though there was room for some.
+    declined_rounds: rounds for which the drafter was asked for drafts and gave none.
     """
 
     prompt_tokens: int
@@ -96,6 +97,7 @@ class Stats:
     verify_seconds: float
     rest_seconds: float
     parked_rounds: int = 0
+    declined_rounds: int = 0
 
     @property
     def tau(self) -> float | None:
@@ -252,4 +254,5 @@ class Counter:
             verify_seconds=verify,
             rest_seconds=rest,
             parked_rounds=self.parked,
+            declined_rounds=sum(trace.planned > 0 == trace.drafted for trace in total),
         )

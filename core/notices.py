@@ -61,6 +61,22 @@ class FirstRounds:
         )
 
 
+def who_declined(declined: int, parked: int, unsubmitted: int) -> str:
+    """Why rounds had no drafts, in words; "" where nobody declined (no drafter, or no room)."""
+
+    def rounds(count: int) -> str:
+        return "1 round" if count == 1 else f"{count} rounds"
+
+    said = []
+    if declined:
+        said.append(f"the drafter was asked in {rounds(declined)} and gave none")
+    if parked:
+        said.append(f"the scheduler planned none in {rounds(parked)}")
+    if unsubmitted:
+        said.append(f"the scheduler submitted none of those drafted in {rounds(unsubmitted)}")
+    return "; ".join(said)
+
+
 def uncalibrated(setting: str, model: str | None) -> str:
     """Why a scheduler that decides by costs has none that were measured, and the command that measures them."""
     why = "engine.costs is 'none'" if setting == "none" else "none were measured for this model, drafter and device"
@@ -75,7 +91,9 @@ def explained(
     if not facts.costs or not stats.parked_rounds:
         return slots
     report, parked = slots["scheduler"], f"planned no drafts in {stats.parked_rounds} of {stats.rounds} rounds"
-    if stats.tau is None:
+    if stats.tau is None and stats.declined_rounds:
+        why = f"the drafter gave none when it was asked ({stats.declined_rounds})"
+    elif stats.tau is None:
         why = "by its costs drafting could not pay"
     else:
         rounds = "round that drafted" if stats.uncut_drafting_rounds == 1 else "rounds that drafted"

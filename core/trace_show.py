@@ -32,10 +32,12 @@ class TraceError(SparkwrightError):
 class TraceSummary:
     """One request. Seconds are the host's; `draft` and `verify` are apart only if the engine timed its stages.
 
-    tokens, transfers: of the whole request where its result is in the trace (the prefill gives the first token, with a
-    transfer of its own), else of its rounds. lengths: how many rounds emitted 1, 2, ... tokens. acceptance[k]: share of submitted drafts k + 1 that were
-    accepted, over rounds that were not cut. slowest: index and seconds of the slowest rounds. finish: None if
-    the trace ends before the request did.
+    tokens, transfers: of the whole request where its result is in the trace (the prefill gives the first token,
+    with a transfer of its own), else of its rounds. lengths: how many rounds emitted 1, 2, ... tokens.
+    acceptance[k]: share of submitted drafts k + 1 that were accepted, over rounds that were not cut.
+    declined_rounds: the drafter was asked and gave none; parked_rounds: the scheduler planned none (None: not
+    known, the result is missing); unsubmitted_rounds: it submitted none of what was drafted. slowest: index and
+    seconds of the slowest rounds. finish: None if the trace ends before the request did.
     """
 
     prompt_tokens: int | None
@@ -56,6 +58,9 @@ class TraceSummary:
     draft_seconds: float
     verify_seconds: float
     rest_seconds: float
+    declined_rounds: int
+    parked_rounds: int | None
+    unsubmitted_rounds: int
     slowest: tuple[tuple[int, float], ...]
     finish: str | None
     config_sha256: str | None
@@ -167,6 +172,9 @@ class _Open:
             draft_seconds=sum(r["draft_seconds"] for r in rounds),
             verify_seconds=sum(r["verify_seconds"] for r in rounds),
             rest_seconds=sum(r["rest_seconds"] for r in rounds),
+            declined_rounds=sum(bool(r["planned"]) and not r["drafted"] for r in rounds),
+            parked_rounds=whole_request.get("parked_rounds"),
+            unsubmitted_rounds=sum(bool(r["drafted"]) and not r["submitted"] for r in rounds),
             slowest=tuple((index, seconds) for seconds, index in took),
             finish=self.result.get("finish"),
             config_sha256=self.result.get("config_sha256"),

@@ -25,6 +25,7 @@ from sparkwright.core.config import Config
 from sparkwright.core.contracts import Provider
 from sparkwright.core.errors import ConfigError, RequestError
 from sparkwright.core.generation import Result
+from sparkwright.core.notices import who_declined
 
 SLOT_FLAGS = ("drafter", "scheduler", "verifier", "sampler")
 SAMPLING_FLAGS = {"temp": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
@@ -218,6 +219,10 @@ def summary(result: Result) -> list[str]:
         lines.append(
             f"{stats.rounds} rounds, none with drafts (drafter {slots['drafter']}, scheduler {slots['scheduler']})"
         )
+    if stats.drafting_rounds < stats.rounds / 10:  # it hardly drafts: who is to be looked at?
+        said = who_declined(stats.declined_rounds, stats.parked_rounds, 0)
+        if said:
+            lines.append(f"rounds without drafts: {said}")
     lines.append(
         f"promise: {result.promise} (drafter {slots['drafter']}, scheduler {slots['scheduler']}, "
         f"verifier {slots['verifier']}, sampler {slots['sampler']}); "

@@ -8,6 +8,7 @@ import click
 from rich.table import Table
 
 from sparkwright.core.cli.shared import json_option, print_json, stdout
+from sparkwright.core.notices import who_declined
 from sparkwright.core.trace_show import TraceSummary, read_trace
 
 
@@ -44,6 +45,9 @@ def _print(t: TraceSummary, number: int, total: int) -> None:
         f"{t.drafting_rounds} rounds with drafts: tau {tau}; {t.accepted} of {t.submitted} submitted drafts accepted "
         f"({t.drafted} drafted)"
     )
+    declined = who_declined(t.declined_rounds, t.parked_rounds or 0, t.unsubmitted_rounds)
+    if declined:
+        say(f"rounds without drafts: {declined}")
     say(
         f"{t.transfers} transfers; {t.repeated_rounds} rounds repeated in full, {t.empty_residuals} empty residuals, "
         f"{t.cut_rounds} rounds cut by a stop rule"

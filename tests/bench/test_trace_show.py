@@ -115,6 +115,22 @@ def test_a_file_that_is_no_trace_is_refused_by_line(tmp_path: Path, content: str
     assert message in str(caught.value)
 
 
+def test_rounds_without_drafts_say_who_gave_none(tmp_path: Path) -> None:
+    kinds = {"drafted": (3, 3, 3), "declined": (3, 0, 0), "unsubmitted": (3, 3, 0), "parked": (0, 0, 0)}
+    rounds = [
+        {"event": "round", **{**ROUND, "accepted": 0, "tokens": [1]}, "planned": p, "drafted": d, "submitted": s}
+        for p, d, s in kinds.values()
+    ]
+    path = write(
+        tmp_path / "t.jsonl", {"event": "request"}, *rounds, {"event": "result", "stats": {"parked_rounds": 1}}
+    )
+    said = CliRunner().invoke(command.trace, ["show", str(path)]).output
+    assert (
+        "rounds without drafts: the drafter was asked in 1 round and gave none; the scheduler planned none in 1 round; "
+        "the scheduler submitted none of those drafted in 1 round"
+    ) in said
+
+
 def test_a_missing_file_is_an_output_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be read: No such file"):
         read_trace(tmp_path / "none")

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import mlx.core as mx
 import numpy as np
 import pytest
 from tests.core.engines import GREEDY, V, merged, near, table, toy_engine
 
 from sparkwright.core import costs
 from sparkwright.core.cli.generate import summary
-from sparkwright.core.contracts import CostCurves, DrafterFacts, Provider, SchedulerFacts
+from sparkwright.core.contracts import CostCurves, Draft, DrafterFacts, PointMass, Provider, SchedulerFacts, Site
 from sparkwright.core.generation import Result, RoundTrace
+from sparkwright.core.hookspecs import hookimpl
 from sparkwright.core.notices import FIRST_ROUNDS, FirstRounds
 from sparkwright.core.testing import toys
 
@@ -125,6 +127,30 @@ def test_a_parked_scheduler_says_how_often_and_why(tmp_path: Path) -> None:
 
     paying = scheduled(curves(tmp_path, 0.01), drafter(table()))
     assert paying.stats.parked_rounds == 0 and paying.slots["scheduler"].reason == ""
+
+
+class NeverDrafts(toys.TableDrafter):
+    @hookimpl
+    def sparkwright_drafter_draft(self) -> Draft:
+        return Draft(mx.zeros((0,), dtype=mx.int32), PointMass())
+
+
+def silent() -> Provider:
+    def build(options: Any, site: Site) -> NeverDrafts:
+        return NeverDrafts(mx.zeros((2, 2)), "point")
+
+    return attrs.evolve(toys.table_drafter(table(), name="silent", proposal="point"), build=build)
+
+
+def test_a_summary_without_drafts_says_who_gave_none(tmp_path: Path) -> None:
+    asked = scheduled({"scheduler": {"use": "fixed"}, "drafter": {"use": "silent"}}, silent())
+    assert asked.stats.declined_rounds == 298
+    assert "rounds without drafts: the drafter was asked in 298 rounds and gave none" in summary(asked)
+    planned = scheduled({"scheduler": {"use": "fixed", "fixed": {"depth": 0}}}, drafter(table()))
+    assert "rounds without drafts: the scheduler planned none in 298 rounds" in summary(planned)
+    costly = scheduled(curves(tmp_path, 0.1) | {"drafter": {"use": "silent"}}, silent())
+    assert "could not pay" not in costly.slots["scheduler"].reason
+    assert not any("rounds without drafts" in line for line in summary(scheduled({"drafter": {"use": "none"}})))
 
 
 def test_who_does_not_decide_by_costs_is_not_made_to_explain_itself() -> None:
