@@ -74,6 +74,7 @@ def _subject(config: Config, kind: ProposalKind, block: int, seed: int, vocab: i
         seed=seed,
         vocab=vocab,
         name=" x ".join([providers["sampler"].name, kind, providers["scheduler"].name, providers["verifier"].name]),
+        names={role: providers[role].name for role in roles},
     )
     return attrs.evolve(made, promise=promise_in_force(facts, config))
 

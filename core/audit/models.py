@@ -5,6 +5,8 @@ Tables, not networks: what they are good for is that the law of every text is kn
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import mlx.core as mx
 import numpy as np
 
@@ -45,10 +47,12 @@ def in_levels(x: Array) -> mx.array:
     return mx.array(levels[np.abs(x[:, None] - levels).argmin(axis=1)].astype(np.float32))
 
 
-def table_drafter(kind: ProposalKind, sampler: object, target: Array, seed: int, noise: float = 0.8) -> TableDrafter:
+def table_drafter(
+    kind: ProposalKind, sampler: object, target: Array, seed: int, noise: float = 0.8, name: str = ""
+) -> TableDrafter:
     """A drafter for `target` that draws at the sampler's temperature and filters (its `shape`), as `match` does."""
     logits = draft_logits(target, seed, noise)
-    log_q = Hooks(sampler).hook.sparkwright_sampler_shape(logits=mx.array(logits))
+    log_q = Hooks(sampler, name).hook.sparkwright_sampler_shape(logits=mx.array(logits))
     return TableDrafter(kind, log_q, in_levels(agreement(target, logits)))
 
 
@@ -66,8 +70,11 @@ def subject(
     vocab: int = VOCAB,
     name: str = "",
     drafter: TrialDrafter | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Subject:
-    """Built plugins on the small model of a seed. `deterministic` is the sampler's fact of that name."""
+    """Built plugins on the small model of a seed. `deterministic` is the sampler's fact of that name; `names`: what the
+    plugins are called, by kind."""
+    names = names or {}
     target = target_logits(seed, vocab)
     facts = scheduler_facts or SchedulerFacts()
     promise: Promise = verifier_facts.deterministic_promise if deterministic else verifier_facts.promise
@@ -77,10 +84,11 @@ def subject(
         sampler=sampler,
         verifier=verifier,
         scheduler=scheduler,
-        drafter=drafter or table_drafter(kind, sampler, target, seed),
+        drafter=drafter or table_drafter(kind, sampler, target, seed, name=names.get("sampler", "")),
         block=block,
         noise=verifier_facts.noise,
         promise=promise,
         confidences=facts.confidences,
         anticipates=facts.anticipates,
+        names=names,
     )

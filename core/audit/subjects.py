@@ -5,8 +5,8 @@ Values only; `trials` runs them and `models` makes them from a seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 import mlx.core as mx
@@ -17,6 +17,7 @@ from sparkwright.core import hookspecs
 from sparkwright.core.contracts import Dense, Draft, Noise, PointMass, Promise, ProposalKind, Sparse
 from sparkwright.core.draw import gumbel_argmax
 from sparkwright.core.randomness import Purpose, gumbel, key, stream, words
+from sparkwright.core.roles import guarded
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -111,6 +112,7 @@ class Subject:
     noise:       the verifier's facts: which keys the drafter draws with
     confidences, anticipates: the scheduler's facts
     keys:        makes the keys of a round; another class than TrialKeys is a planted fault
+    names:       what the plugins are called, by kind; without one, an error names the class
     """
 
     name: str
@@ -125,18 +127,37 @@ class Subject:
     confidences: bool = False
     anticipates: bool = False
     keys: Callable[[Array, int], Any] = TrialKeys
+    names: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
     def vocab(self) -> int:
         return int(self.target.shape[-1])
 
+    def hooks(self, kind: Literal["sampler", "verifier", "scheduler"]) -> Hooks:
+        return Hooks(getattr(self, kind), self.names.get(kind, ""))
+
 
 class Hooks:
-    """The hook callers of one object, through pluggy: methods may leave out arguments, as they may in the engine."""
+    """The hook callers of one object, through pluggy: methods may leave out arguments, as they may in the engine, and
+    an exception says whose it is, as there. `batched`: it takes leading axes."""
 
-    def __init__(self, plugin: object) -> None:
+    def __init__(self, plugin: object, name: str = "") -> None:
         manager = pluggy.PluginManager(hookspecs.PROJECT)
         manager.add_hookspecs(hookspecs)
         manager.register(plugin)
-        self.hook = manager.hook
+        self.name = name or type(plugin).__name__
+        self.hook = _Guarded(manager, self.name)
         self.batched = bool(getattr(plugin, "leading_axes", False))
+
+
+class _Guarded:
+    """Each hook caller as an attribute; what a plugin raises comes out as a PluginError that names plugin and hook."""
+
+    def __init__(self, manager: pluggy.PluginManager, name: str) -> None:
+        self._manager, self._name = manager, name
+
+    def __getattr__(self, hook: str) -> Callable[..., Any]:
+        kind = hook.removeprefix("sparkwright_").partition("_")[0]
+        call = guarded(getattr(self._manager.hook, hook), kind, self._name, hook)
+        setattr(self, hook, call)
+        return call

@@ -39,7 +39,7 @@ from sparkwright.core.contracts import (
     Verdict,
 )
 from sparkwright.core.draw import gumbel_argmax
-from sparkwright.core.errors import NumericError
+from sparkwright.core.errors import NumericError, PluginError
 from sparkwright.core.randomness import Purpose
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class _Schedules:
     state is made on a copy, so that trials whose histories part later still find the state they share."""
 
     def __init__(self, subject: Subject) -> None:
-        self._hook = Hooks(subject.scheduler).hook
+        hooks = subject.hooks("scheduler")
+        self._name, self._hook = hooks.name, hooks.hook
         self._block, self._wants, self._anticipates = subject.block, subject.confidences, subject.anticipates
         self._states: list[Any] = [self._hook.sparkwright_scheduler_start()]
         self._planned: dict[int, tuple[Any, int]] = {}
@@ -83,8 +84,8 @@ class _Schedules:
         """How many drafts to ask for."""
         if state not in self._planned:
             kept = copy.deepcopy(self._states[state])
-            plan = int(self._hook.sparkwright_scheduler_plan(state=kept, limit=self._block))
-            self._planned[state] = kept, plan
+            plan = self._hook.sparkwright_scheduler_plan(state=kept, limit=self._block)
+            self._planned[state] = kept, self._within("planned", plan, self._block)
         return self._planned[state][1]
 
     def depth(self, state: int, confidences: tuple[float, ...], drafted: int) -> int:
@@ -95,7 +96,8 @@ class _Schedules:
         if known not in self._chosen:
             kept = copy.deepcopy(self._planned[state][0])
             if self._anticipates:
-                depth = int(self._hook.sparkwright_scheduler_choose(state=kept, confidences=confidences))
+                chosen = self._hook.sparkwright_scheduler_choose(state=kept, confidences=confidences)
+                depth = self._within("chose", chosen, drafted)
             else:
                 depth = 0
                 while depth < drafted and self._hook.sparkwright_scheduler_more(
@@ -104,6 +106,11 @@ class _Schedules:
                     depth += 1
             self._chosen[known] = kept, depth
         return self._chosen[known][1]
+
+    def _within(self, did: str, number: Any, most: int) -> int:
+        if not isinstance(number, int) or not 0 <= number <= most:
+            raise PluginError(f"scheduler plugin '{self._name}' {did} {number!r}, expected 0..{most}")
+        return number
 
     def learn(self, state: int, confidences: tuple[float, ...], report: RoundReport) -> int:
         """The number of the state after the report; confidences are all of the round's."""
@@ -126,7 +133,7 @@ class Law:
     """The sampler on the target's table: rows of p for any history, and the exact law of what plain decoding emits."""
 
     def __init__(self, subject: Subject, prompt: Sequence[int]) -> None:
-        self.hooks = Hooks(subject.sampler)
+        self.hooks = subject.hooks("sampler")
         self.table, self.prompt, self.vocab = subject.target, tuple(prompt), subject.vocab
         hook, (*before, anchor) = self.hooks.hook, self.prompt
         start = hook.sparkwright_sampler_start(prompt=before)  # the anchor is the first emitted token, as in the engine
@@ -151,7 +158,12 @@ class Law:
 
         def one(logits: mx.array, drafts: mx.array) -> Distribution:
             context = hook.sparkwright_sampler_rows(state=state, drafts=drafts)
-            p: Distribution = hook.sparkwright_sampler_distribution(logits=logits, context=context, full=full)
+            p = hook.sparkwright_sampler_distribution(logits=logits, context=context, full=full)
+            if not isinstance(p, Distribution):
+                found = type(p).__name__
+                raise PluginError(f"sampler plugin '{self.hooks.name}' returned {found}, expected a Distribution")
+            _shaped(self.hooks, "sampler", "log_p", p.log_p, logits.shape)
+            _shaped(self.hooks, "sampler", "flags", p.flags, logits.shape[:-1])
             return p
 
         if self.hooks.batched:
@@ -200,13 +212,28 @@ def _verify(hooks: Hooks, draft: Draft, p: Distribution, keys: Keys | Any) -> Ar
     """The Verdict arrays, int [N, 3 + n], on the host."""
     call = hooks.hook.sparkwright_verifier_verify
     if hooks.batched:
-        verdict: Verdict = call(draft=draft, p=p, keys=keys)
-        return np.array(verdict.array)
+        return np.array(_verdict(hooks, call(draft=draft, p=p, keys=keys), draft.tokens))
     arrays = []
     for i in range(draft.tokens.shape[0]):
         single = Distribution(p.log_p[i], p.flags[i], None if p.mode is None else p.mode[i])
-        arrays.append(np.array(call(draft=_trials(draft, i), p=single, keys=_OneKey(keys, i)).array))
+        verdict = call(draft=_trials(draft, i), p=single, keys=_OneKey(keys, i))
+        arrays.append(np.array(_verdict(hooks, verdict, draft.tokens[i])))
     return np.stack(arrays)
+
+
+def _verdict(hooks: Hooks, verdict: Any, drafts: mx.array) -> mx.array:
+    if not isinstance(verdict, Verdict):
+        raise PluginError(f"verifier plugin '{hooks.name}' returned {type(verdict).__name__}, expected a Verdict")
+    _shaped(hooks, "verifier", "a verdict", verdict.array, (*drafts.shape[:-1], 3 + drafts.shape[-1]))
+    return verdict.array
+
+
+def _shaped(hooks: Hooks, kind: str, what: str, array: mx.array, shape: tuple[int, ...]) -> None:
+    if tuple(array.shape) != tuple(shape):
+        claim = "; it says leading_axes = True, so the first axis is the audit's texts" if hooks.batched else ""
+        raise PluginError(
+            f"{kind} plugin '{hooks.name}' gave {what} of shape {tuple(array.shape)}, expected {tuple(shape)}{claim}"
+        )
 
 
 def _trials(draft: Draft, index: Any) -> Draft:
@@ -261,7 +288,7 @@ class Rounds:
         self.subject, self.prompt, self.horizon = subject, tuple(prompt), horizon
         self.law = Law(subject, prompt)
         self.schedules = _Schedules(subject)
-        self.verifier = Hooks(subject.verifier)
+        self.verifier = subject.hooks("verifier")
 
     def run(self, seeds: Array) -> Sample:
         """Rounds until every trial (seeds uint64 [N]) has emitted `horizon` tokens; the anchor is the prompt's last."""

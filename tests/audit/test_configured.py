@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
-from sparkwright.core.audit import audit_law, subjects_of
+from sparkwright.core.audit import Subject, audit_law, subjects_of
 from sparkwright.core.config import Config, load_config
+from sparkwright.core.contracts import Verdict
 from sparkwright.core.errors import AssemblyError, ConfigError, PluginError
+from sparkwright.core.hookspecs import hookimpl
 
 
 def config(**slots: Any) -> Config:
@@ -47,3 +50,61 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
         subjects_of(config(sampler={"use": "chain", "chain": {"logit_bias": {"100": 1.0}}}))
     with pytest.raises((PluginError, ConfigError), match="did you mean 'stochastic'"):
         subjects_of(config(verifier={"use": "stochastics"}))
+
+
+class Faulty:
+    """Passes everything on to a plugin, but for one method of it."""
+
+    leading_axes = True
+
+    def __init__(self, plugin: object, method: str, instead: Any) -> None:
+        for name in dir(type(plugin)):
+            if name.startswith("sparkwright_"):
+                setattr(self, name, hookimpl(instead) if name == method else getattr(plugin, name))
+
+
+def with_fault(subject: Subject, method: str, instead: Any) -> Subject:
+    kind = method.split("_")[1]
+    changes: dict[str, Any] = {kind: Faulty(getattr(subject, kind), method, instead)}
+    return attrs.evolve(subject, **changes)
+
+
+def oops(*args: Any, **kwargs: Any) -> Any:
+    raise ValueError("oops")
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "sparkwright_sampler_start", "sparkwright_sampler_advance", "sparkwright_sampler_rows",
+        "sparkwright_sampler_distribution", "sparkwright_verifier_verify", "sparkwright_scheduler_start",
+        "sparkwright_scheduler_plan", "sparkwright_scheduler_learn",
+    ],
+)  # fmt: skip
+def test_a_plugin_that_raises_is_named_as_the_engine_names_it(method: str) -> None:
+    (subject,) = subjects_of(config(), ["dense"])
+    kind = method.split("_")[1]
+    names = {"sampler": "chain", "verifier": "stochastic", "scheduler": "fixed"}
+    with pytest.raises(PluginError) as caught:
+        audit_law(with_fault(subject, method, oops), 100)
+    assert str(caught.value) == f"{kind} plugin '{names[kind]}' raised in {method}: ValueError: oops"
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "instead", "said"),
+    [
+        ("sparkwright_sampler_distribution", lambda: None, "sampler plugin 'chain' returned NoneType, expected a Dist"),
+        ("sparkwright_verifier_verify", lambda: 3, "verifier plugin 'stochastic' returned int, expected a Verdict"),
+        ("sparkwright_scheduler_plan", lambda: 2.5, "scheduler plugin 'fixed' planned 2.5, expected 0..4"),
+        (
+            "sparkwright_verifier_verify",
+            lambda p: Verdict(p.flags),
+            r"'stochastic' gave a verdict of shape \(100, 5\), expected \(100, 7\); it says leading_axes = True",
+        ),
+    ],
+)
+def test_an_answer_of_another_kind_or_shape_is_named_too(method: str, instead: Any, said: str) -> None:
+    (subject,) = subjects_of(config(), ["dense"])
+    with pytest.raises(PluginError, match=said):
+        audit_law(with_fault(subject, method, instead), 100)
