@@ -31,6 +31,7 @@ class ToyOptions:
     bias: dict[int, float] = option({}, "by token")  # noqa: RUF009
     named: dict[str, int] = option({}, "by name")  # noqa: RUF009
     positive: int = option(1, "positive", attrs.validators.gt(0))
+    few: int = option(2, "a few", attrs.validators.in_(range(2, 9)))
 
 
 @attrs.frozen
@@ -293,6 +294,13 @@ def test_options_that_are_checked_against_each_other_are_set_together() -> None:
 
 def test_a_validator_without_a_message_is_still_reported() -> None:
     assert "scheduler.mute.n is 2: ValueError" in one(None, "scheduler.mute.n=2")
+
+
+def test_a_validator_of_attrs_is_reported_without_what_attrs_adds() -> None:
+    text = one(None, "scheduler.toy.few=12")
+    assert text == (
+        "scheduler.toy.few is 12: 'few' must be in range(2, 9) (got 12) [a few] (--set scheduler.toy.few=12)"
+    )
 
 
 def test_unknown_observers_and_backends_are_errors() -> None:
