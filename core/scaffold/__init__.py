@@ -54,11 +54,15 @@ def check_name(name: str) -> None:
         raise ConfigError(f"plugin new: the name has {len(name)} characters, expected at most {LONGEST}; shorten it")
 
 
+def _a(kind: str) -> str:
+    return f"{'an' if kind == 'observer' else 'a'} {kind}"
+
+
 def taken_by(name: str, kind: str, catalogue: Catalogue) -> str | None:
     """Whose plugin the new one would be in conflict with, in words; None for nobody's."""
     for item in catalogue.installed:
         if (item.provider.kind, item.provider.name) == (KINDS[kind], name):
-            return f"a {kind} '{name}' comes from {item.origin}"
+            return f"{_a(kind)} '{name}' comes from {item.origin}"
         if item.entry == name:
             return f"the plugin name '{name}' is taken by {item.origin}"
     left_out = next((u for u in catalogue.unusable if u.entry == name), None)
@@ -104,6 +108,7 @@ def _texts(name: str, kind: str, distribution: str) -> tuple[dict[str, str], str
         "MY_WHAT": words["what"],
         "MY_COMMAND": words["command"],
         "MY_STEPS": words["steps"].strip(),
+        "a my_kind": _a(kind),
         "my_kind": kind,
         "sparkwright-my-plugin": distribution,
         "my_plugin": name,

@@ -45,7 +45,9 @@ class Observer:
         self.say(f"{stats.tokens} tokens in {stats.rounds} rounds, {stats.accepted} of {stats.submitted} accepted")
 
     def say(self, line: str) -> None:
-        print(f"my_plugin: {line}", file=sys.stderr)  # stdout is the text's
+        # stdout is the text's; on a terminal that shows both, its line is not ended yet.
+        begin = "\n" if sys.stdout.isatty() and sys.stderr.isatty() else ""
+        print(f"{begin}my_plugin: {line}", file=sys.stderr)
 
 
 def build(options: Options, site: Site) -> Observer:

@@ -5,8 +5,8 @@ That is the template's; say here what yours is, and what it is not.
 The contract: `sparkwright_scheduler_*` in sparkwright.core.hookspecs; `SchedulerFacts`, `RoundReport` in
 sparkwright.core.contracts. A scheduler decides from past rounds, and from confidences in their order; never from the
 drafts themselves, which would change the distribution of the text. One that stops drafting for a while may say so
-beforehand with `sparkwright_scheduler_rests(state) -> bool`, which makes those rounds cheaper; see there for the order of
-the calls.
+beforehand with `sparkwright_scheduler_rests(state) -> bool`, which makes those rounds cheaper; the
+hookspecs say in which order they are called.
 """
 
 from __future__ import annotations
