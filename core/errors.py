@@ -38,6 +38,10 @@ class PluginError(SparkwrightError):
     exit_code = 3
 
 
+class HookError(PluginError):
+    """A built plugin whose hooks are misspelt, missing, or take other arguments than their specification."""
+
+
 class AssemblyError(SparkwrightError):
     """Plugins that do not fit together; both sides are named."""
 

@@ -193,8 +193,7 @@ def providers_of(plugin: object, name: str) -> list[Provider]:
         try:
             check()
         except (pluggy.PluginValidationError, ValueError) as error:
-            lines = " ".join(line.strip() for line in str(error).splitlines())
-            raise PluginError(f"hooks that do not fit: {lines}") from error
+            raise PluginError(f"hooks that do not fit: {unfit_hooks(manager, error)}") from error
 
     fits(lambda: manager.register(plugin, name=name))
     providers: list[Provider] = []
@@ -213,6 +212,21 @@ def providers_of(plugin: object, name: str) -> list[Provider]:
     if not providers:
         raise PluginError("registers nothing: it implements no sparkwright_register_* hook, or they return nothing")
     return providers
+
+
+def unfit_hooks(manager: pluggy.PluginManager, error: Exception) -> str:
+    """Why hooks were refused, in one line; of misspelt ones their names and the nearest right ones, and no object."""
+    hooks = {name: hook for name, hook in vars(manager.hook).items() if isinstance(hook, pluggy.HookCaller)}
+    known = [name for name, hook in hooks.items() if hook.has_spec()]
+    unknown = [name for name in hooks if name not in known]
+    if unknown:
+        return "; ".join(f"there is no hook {name}{_nearest(name, known)}" for name in sorted(unknown))
+    return " ".join(line.strip() for line in str(error).splitlines())
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """`did_you_mean` among the hooks of the same kind, which share so much of their names that any is near."""
+    return did_you_mean(name, [hook for hook in known if hook.split("_")[:2] == name.split("_")[:2]] or known)
 
 
 def check_provider(provider: Any, kind: Kind) -> None:

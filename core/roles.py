@@ -31,7 +31,8 @@ from sparkwright.core.contracts import (
     Verdict,
     VerifierFacts,
 )
-from sparkwright.core.errors import PluginError, SparkwrightError
+from sparkwright.core.errors import HookError, PluginError, SparkwrightError
+from sparkwright.core.plugins import unfit_hooks
 from sparkwright.core.randomness import Keys
 
 if TYPE_CHECKING:
@@ -45,13 +46,12 @@ def new_manager() -> pluggy.PluginManager:
 
 
 def register(manager: pluggy.PluginManager, plugin: object, kind: str, name: str) -> None:
-    """Register a built plugin; a hook it misspells or whose arguments do not fit is a PluginError naming it."""
+    """Register a built plugin; a hook it misspells or whose arguments do not fit is a HookError naming it."""
     try:
         manager.register(plugin, name=f"{kind}:{name}")
         manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
-        lines = " ".join(line.strip() for line in str(error).splitlines())
-        raise PluginError(f"{kind} plugin '{name}' has hooks that do not fit: {lines}") from error
+        raise HookError(f"{kind} plugin '{name}' has hooks that do not fit: {unfit_hooks(manager, error)}") from error
 
 
 def guarded(call: Callable[..., Any], kind: str, name: str, what: str) -> Callable[..., Any]:
@@ -83,7 +83,7 @@ class _Role:
         owners = [impl.plugin_name for impl in caller.get_hookimpls()]
         if owners != [f"{self.kind}:{self.name}"]:
             found = f"comes from {', '.join(owners)}" if owners else "is implemented by nobody"
-            raise PluginError(
+            raise HookError(
                 f"{self.kind} plugin '{self.name}': its hook {hook} {found}; exactly it must implement it"
             )
         return guarded(caller, self.kind, self.name, hook)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import attrs
 
 from sparkwright.core.contracts import KINDS, Kind, Provider
-from sparkwright.core.errors import did_you_mean
-from sparkwright.core.testing.check import Check
+from sparkwright.core.errors import HookError, did_you_mean
+from sparkwright.core.testing.check import Check, CheckFailed, Skipped
 from sparkwright.core.testing.ground import Entry, Ground
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,11 +56,27 @@ def checks_for(
                 f"expected_failures names the check '{name}', which {provider.kind} '{provider.name}' does not have"
                 f"{did_you_mean(name, names)}; its checks: {', '.join(names)}"
             )
+    told: list[str] = []
     for entry in entries:
         yield Check(
-            entry.name, provider.kind, provider.name, entry.proves, partial(entry.body, ground), entry.slow,
+            entry.name, provider.kind, provider.name, entry.proves, partial(_tried, entry, ground, told), entry.slow,
             expected.get(entry.name, ""),
         )  # fmt: skip
+
+
+def _tried(entry: Entry, ground: Ground, told: list[str]) -> None:
+    """The check itself; of hooks that do not fit the first check that meets them speaks, for all the others.
+
+    told: the name of that check, once there is one.
+    """
+    try:
+        entry.body(ground)
+    except HookError as error:
+        if not told:
+            told.append(entry.name)
+        if told[0] != entry.name:
+            raise Skipped(f"its hooks do not fit, so it cannot be tried: see the check '{told[0]}'") from None
+        raise CheckFailed(str(error)) from None
 
 
 def entries_for(kind: Kind) -> tuple[Entry, ...]:

@@ -211,9 +211,9 @@ def _wakes(ground: Ground) -> None:
             scheduler.learn(state, report)
         if given_away > NEVER and (drafted or scheduler.plan(state, 7)):
             raise CheckFailed(
-                f"its sparkwright_scheduler_rests says True for {NEVER} rounds on end, so plan is not asked and nothing "
-                "is drafted any more; expected it to say False when it is time to plan again (it is asked in every "
-                "round given away; count them in learn)"
+                f"its sparkwright_scheduler_rests says True for {NEVER} rounds on end, so plan is not asked and "
+                "nothing is drafted any more; expected it to say False when it is time to plan again (it is asked in "
+                "every round given away; count them in learn)"
             )
 
     driven(ground, work)

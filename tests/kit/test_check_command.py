@@ -127,6 +127,19 @@ def test_a_package_folder_is_checked_by_its_entry_points(tmp_path: Path) -> None
     assert data(str(root), "--only", "same rounds, same plans")["passed"]
 
 
+def test_a_misspelt_hook_fails_one_check_with_the_right_name_and_no_object(tmp_path: Path) -> None:
+    path = write(tmp_path, "swt_kit_lern", "min(2, limit)")
+    path.write_text(path.read_text(encoding="utf-8").replace("scheduler_learn", "scheduler_lern"), encoding="utf-8")
+    rows = data(str(path), "--fast", code=1)["checks"]
+    (failed,) = [row for row in rows if row["status"] == "failed"]
+    assert "no hook sparkwright_scheduler_lern; did you mean 'sparkwright_scheduler_learn'?" in failed["message"]
+    assert " object at " not in failed["message"]
+    skipped = [row["message"] for row in rows if row["status"] == "skipped"]
+    assert len(skipped) >= 8 and all(f"see the check '{failed['check']}'" in said for said in skipped)
+    (alone,) = data(str(path), "--only", "limits", code=1)["checks"]  # whoever is asked first says it
+    assert "did you mean 'sparkwright_scheduler_learn'?" in alone["message"]
+
+
 def test_what_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "swt_kit_raises.py"
     path.write_text("raise ZeroDivisionError('on purpose')\n")
