@@ -144,8 +144,10 @@ def _well_formed(ground: Ground) -> None:
                 raise CheckFailed("its facts promise confidences and a draft came without; expected float32 [n]")
         if not drafted:
             raise CheckFailed(
-                "it drafted nothing after eight texts that repeat themselves; give options or a config with which it "
-                "drafts, or its facts should say block = 0"
+                "it drafted nothing after eight texts that repeat themselves (of a toy target: random letters c to k), "
+                "so nothing of it can be checked; give options with which it drafts there, "
+                "@parametrize_with_checks([(provider, {...})]) or --set, or a config with the target that it is made "
+                "for (docs/plugin-checks.md)"
             )
 
     driven(ground, work)
