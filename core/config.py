@@ -352,7 +352,7 @@ class _Reader:
 
 
 def _first_line(error: Exception) -> str:
-    """An exception's message. A validator of attrs raises with what it was given behind it, which is nobody's to read."""
+    """An exception's message. A validator of attrs puts what it was given behind it, which is nobody's to read."""
     plain = type(error).__str__ is BaseException.__str__  # else its class words its own arguments
     several = plain and len(error.args) > 1 and isinstance(error.args[0], str)
     return (str(error.args[0] if several else error).splitlines() or [type(error).__name__])[0]

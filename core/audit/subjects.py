@@ -136,6 +136,12 @@ class Subject:
     def hooks(self, kind: Literal["sampler", "verifier", "scheduler"]) -> Hooks:
         return Hooks(getattr(self, kind), self.names.get(kind, ""))
 
+    @property
+    def one_at_a_time(self) -> tuple[str, ...]:
+        """The plugins that do not take leading axes, each as `sampler 'name'`: the audit is much slower for them."""
+        roles: tuple[Literal["sampler", "verifier"], ...] = ("sampler", "verifier")
+        return tuple(f"{role} '{self.hooks(role).name}'" for role in roles if not self.hooks(role).batched)
+
 
 class Hooks:
     """The hook callers of one object, through pluggy: methods may leave out arguments, as they may in the engine, and

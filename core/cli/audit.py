@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -24,10 +24,15 @@ from sparkwright.core.cli.shared import (
 )
 from sparkwright.core.config import Config
 
+if TYPE_CHECKING:
+    from sparkwright.core.audit import LawResult
+
 ENGINES = ("identity", "kernels")
 """Audits that name the hash of the engine (plugins and cost curves included), not of the configuration alone."""
 FAILED, UNDECIDED = 8, 9
 """Exit statuses of an audit that found something wrong, and of one that compared too little to find anything."""
+FIRST = 3
+"""Failed tests of the law that are named; the rest are counted."""
 
 
 @click.group()
@@ -64,9 +69,11 @@ text_option = click.option(
 )  # fmt: skip
 
 
-def finish(ctx: click.Context, name: str, data: dict[str, Any], as_json: bool, *tables: Table) -> None:
+def finish(
+    ctx: click.Context, name: str, data: dict[str, Any], as_json: bool, *tables: Table, below: Sequence[str] = ()
+) -> None:
     """Print one outcome and leave with its status. data: passed, undecided, promise, config_sha256, meaning, and what
-    was seen."""
+    was seen. below: lines under the tables."""
     outcome = "passed" if data["passed"] else "UNDECIDED" if data["undecided"] else "NOT PASSED"
     if as_json:
         print_json(finite({"audit": name, **data}))
@@ -74,6 +81,8 @@ def finish(ctx: click.Context, name: str, data: dict[str, Any], as_json: bool, *
         for table in tables:
             if table.row_count:
                 stdout.print(table)
+        for line in below:
+            stdout.print(Text(line), soft_wrap=True)
         of = "engine" if name in ENGINES else "configuration"
         stdout.print(Text(f"promise: {data['promise']}; {of} {data['config_sha256'][:12]}"))
         stdout.print(Text(data["meaning"]), soft_wrap=True)
@@ -122,18 +131,15 @@ def law(
 
     config = configuration(ctx, config_file, sets, model)
     subjects = subjects_of(config, drafts or KINDS, seed=seed)
+    single = subjects[0].one_at_a_time
+    if single and not as_json:
+        do = "does" if len(single) == 1 else "do"
+        click.echo(f"one text at a time: {' and '.join(single)} {do} not take leading axes; this is slow", err=True)
     with ProgressLine(not as_json) as line:
         results = [audit_law(one, trials or TRIALS, seed=seed, progress=line.update) for one in subjects]
     failed = next((r for r in results if r.failed), None)
     undecided = next((r for r in results if r.undecided), None)
     kinds = [one.name.split(" x ")[1] for one in subjects]
-    rows = [
-        (kind, f"{r.joint.statistic:.0f}/{r.joint.df}", r.joint.p_value, f"{r.variation_bound:.2%}",
-         f"{r.smallest_bias:.2%}", "-" if r.identical is None else f"{r.identical / r.trials:.0%}", f"{r.tau:.2f}",
-         ", ".join(r.failed) or ("undecided" if r.undecided else "passed"))
-        for kind, r in zip(kinds, results, strict=True)
-    ]  # fmt: skip
-    heads = ("drafts", "chi2/df", "p", "TV below", "bias caught", "identical", "tau", "outcome")
     slots = (config.slots[kind].use for kind in ("sampler", "scheduler", "verifier"))
     title = f"{' x '.join(slots)}, {results[0].trials:,} texts a row; bounds and power at 99%"
     data = {
@@ -142,9 +148,33 @@ def law(
         "promise": results[0].promise,
         "config_sha256": config.sha256,
         "meaning": (failed or undecided or max(results, key=lambda r: r.smallest_bias)).meaning,
+        "one_text_at_a_time": list(single),
         "results": [r.to_json() for r in results],
     }
-    finish(ctx, "law", data, as_json, table_of(heads, rows, title))
+    finish(ctx, "law", data, as_json, law_table(kinds, results, title), below=law_failures(kinds, results))
+
+
+def law_table(kinds: Sequence[str], results: Sequence[LawResult], title: str) -> Table:
+    """One row for each kind of draft, within 80 columns whatever was found. `same`: texts that are plain decoding's."""
+    rows = []
+    for kind, r in zip(kinds, results, strict=True):
+        outcome = "undecided" if r.undecided else f"NOT PASSED ({len(r.failed)})" if r.failed else "passed"
+        same = "-" if r.identical is None else f"{r.identical / r.trials:.0%}"
+        rows.append(
+            (kind, f"{r.joint.statistic:.0f}/{r.joint.df}", f"{r.joint.p_value:.2g}", f"{r.variation_bound:.2%}",
+             f"{r.smallest_bias:.2%}", same, f"{r.tau:.2f}", outcome)
+        )  # fmt: skip
+    return table_of(("drafts", "chi2/df", "p", "TV below", "bias seen", "same", "tau", "outcome"), rows, title)
+
+
+def law_failures(kinds: Sequence[str], results: Sequence[LawResult]) -> list[str]:
+    """For each kind of draft that failed, a line with the first tests that did."""
+    lines = []
+    for kind, r in zip(kinds, results, strict=True):
+        if r.failed:
+            more = f" (+{len(r.failed) - FIRST})" if len(r.failed) > FIRST else ""
+            lines.append(f"{kind}: {'; '.join(r.failed[:FIRST])}{more}")
+    return ["failed tests, the first of each kind of draft (all of them: --json):", *lines] if lines else []
 
 
 # --------------------------------------------------------------------------------------------------- live models

@@ -65,6 +65,54 @@ def test_a_law_that_is_broken_leaves_with_its_own_status(run: Run, monkeypatch: 
     assert "audit law: NOT PASSED" in failed.stdout and "A failure says" in failed.stdout
 
 
+@pytest.mark.parametrize("promise", ["law", "identity"])
+def test_a_failure_says_how_many_tests_and_names_the_first_within_80_columns(
+    run: Run, monkeypatch: pytest.MonkeyPatch, promise: str
+) -> None:
+    """With the widest numbers and the longest names of tests there are."""
+    from sparkwright.core import audit
+
+    names = ["joint", *(f"token 3 after [{i}, {j}]" for i in range(8) for j in range(8))]
+
+    def broken(*arguments: Any, **named: Any) -> Any:
+        result = real(*arguments, **named)
+        tests = tuple(
+            attrs.evolve(result.joint, name=n, adjusted=0.0, p_value=1.23e-55, statistic=1.2e6) for n in names
+        )
+        return attrs.evolve(
+            result,
+            tests=tests,
+            variation_bound=0.9999,
+            smallest_bias=0.9999,
+            identical=3 if promise == "identity" else None,
+        )
+
+    real = audit.audit_law
+    monkeypatch.setattr(audit, "audit_law", broken)
+    command = ("audit", "law", "--trials", "500")
+    shown = run(*command, code=FAILED).stdout.splitlines()
+    table = shown[: next(i for i, line in enumerate(shown) if line.startswith("promise:"))]
+    count = len(names) + (promise == "identity")
+    assert [line.split()[-1] for line in table if "NOT PASSED" in line] == [f"({count})"] * 3
+    for kind in ("dense", "sparse", "point"):
+        first = f"{kind}: joint; token 3 after [0, 0]; token 3 after [0, 1] (+{count - 3})"
+        assert first in table
+    assert max(map(len, table)) <= 80 and len(table) == 2 + 3 + 1 + 3, table
+    assert all(len(r["failed"]) == count for r in said(run(*command, "--json", code=FAILED), "law")["results"])
+
+
+def test_who_takes_one_text_at_a_time_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sparkwright.plugins.samplers.chain import Chain
+
+    command = ("audit", "law", "--trials", "40", "--drafts", "point")
+    assert "at a time" not in run(*command, code=UNDECIDED).stderr
+    monkeypatch.setattr(Chain, "leading_axes", False)
+    line = "one text at a time: sampler 'chain' does not take leading axes; this is slow"
+    assert line in run(*command, code=UNDECIDED).stderr.splitlines()
+    data = said(run(*command, "--json", code=UNDECIDED), "law")
+    assert data["one_text_at_a_time"] == ["sampler 'chain'"]
+
+
 def test_consistency_passes_and_fails(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit = ("audit", "consistency", "--model", str(folder), "--text", "text.txt", "--tokens", "21")
     passed = run(*audit)
