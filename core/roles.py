@@ -115,6 +115,8 @@ class Target(_Role):
             raise PluginError(f"target plugin '{name}': sparkwright_target_{missing} returned None")
         # The target is its own Text, with the tokenizer's exceptions named like any other of the plugin's.
         self.encode = guarded(self.text.encode, self.kind, name, "its tokenizer")
+        # looked up when it is called: who never looks for words needs no such method
+        self.encode_part = guarded(lambda text: self.text.encode_part(text), self.kind, name, "its tokenizer")
         self.decode = guarded(self.text.decode, self.kind, name, "its tokenizer")
         self.encode_chat = guarded(self.text.encode_chat, self.kind, name, "its chat template")
         # A state's own methods are the plugin's too: what they raise must say whose it is.

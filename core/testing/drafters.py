@@ -147,7 +147,7 @@ def _well_formed(ground: Ground) -> None:
                 "it drafted nothing after eight texts that repeat themselves (of a toy target: random letters c to k), "
                 "so nothing of it can be checked; give options with which it drafts there, "
                 "@parametrize_with_checks([(provider, {...})]) or --set, or a config with the target that it is made "
-                "for (docs/plugin-checks.md)"
+                "for (docs/plugin-checks.md). Words are encoded with site.text.encode_part: encode puts a BOS in front"
             )
 
     driven(ground, work)

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from tests.text.tokenizers_for_tests import byte_level, sentencepiece_like, write
 
 from sparkwright.core.contracts import Site
 from sparkwright.core.errors import ModelError, RequestError
 from sparkwright.core.testing.ground import BOS, Ground, V, table
-from sparkwright.core.testing.toys import markov_target
+from sparkwright.core.testing.toys import markov_target, table_drafter
 from sparkwright.core.text import TokenizerText, eos_ids
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -144,3 +145,17 @@ def test_a_model_without_template_says_so(tmp_path: Path) -> None:
     assert not text.has_chat
     with pytest.raises(RequestError, match="no chat template"):
         text.encode_chat(HELLO)
+
+
+def test_a_plugin_is_lent_both_ways_to_encode() -> None:
+    found = []
+
+    def build(_: object, site: Site) -> object:
+        assert site.text is not None
+        found.append((site.text.encode("cd"), site.text.encode_part("cd")))
+        return drafter.build(None, site)
+
+    drafter = table_drafter(table(V), name="looks")
+    ground = Ground(attrs.evolve(drafter, build=build))
+    with ground.engine():
+        assert found == [([BOS, 2, 3], [2, 3])]

@@ -115,6 +115,22 @@ class Half(Sums):
         return Forward(made.logits if logits != "last" or made.logits is None else made.logits[:1], made.taps)
 
 
+class BosInside(ToyText):
+    def encode_part(self, text: str) -> list[int]:
+        return [V - 1, *super().encode_part(text)]
+
+    def encode(self, text: str) -> list[int]:
+        return [V - 2, *super().encode_part(text)]
+
+
+class WordsWithBos(Sums):
+    """Words inside a text are encoded as prompts are, with something in front."""
+
+    @hookimpl
+    def sparkwright_target_text(self) -> ToyText:
+        return BosInside()
+
+
 FACTS = TargetFacts(V, 4096, V, 3, (), "sums", "exact", fingerprint="sums")
 
 
@@ -132,5 +148,6 @@ TWINS = [
     Twin("keeps a rejected row", "rollback for every commit", make(KeepsRows), GOOD),
     Twin("abort keeps all rows", "abort", make(NeverAborts), GOOD),
     Twin("one cache for all states", "states are apart", make(OneCache), GOOD),
+    Twin("words with a BOS", "resources and text", make(WordsWithBos), GOOD),
     Twin("last gives the first row", "logits as asked", make(Half), GOOD),
 ]
