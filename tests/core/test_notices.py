@@ -131,7 +131,7 @@ def test_a_parked_scheduler_says_how_often_and_why(tmp_path: Path) -> None:
 
 class NeverDrafts(toys.TableDrafter):
     @hookimpl
-    def sparkwright_drafter_draft(self) -> Draft:
+    def sparkwright_drafter_draft(self, state: list[int], anchor: int, limit: int, keys: mx.array) -> Draft:
         return Draft(mx.zeros((0,), dtype=mx.int32), PointMass())
 
 
