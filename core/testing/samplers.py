@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparkwright.core.contracts import INCOMPLETE, NON_FINITE, Distribution
+from sparkwright.core.errors import PluginError
 from sparkwright.core.roles import Sampler
 from sparkwright.core.testing.check import CheckFailed, Skipped
 from sparkwright.core.testing.common import facts_of, suits
@@ -245,6 +246,37 @@ def _on_device(ground: Ground) -> None:
     driven(ground, work)
 
 
+def _leading_axes(ground: Ground) -> None:
+    """What an audit of the law does with one that says it takes leading axes: one state, many texts' drafts at once."""
+
+    def work(d: Driver) -> None:
+        import mlx.core as mx
+
+        plugin = d.sampler._manager.get_plugin(f"sampler:{d.sampler.name}")
+        if not getattr(plugin, "leading_axes", False):
+            raise Skipped("it does not say leading_axes = True, so audits call it one text at a time")
+        for count in (1, 4):  # rows of a block
+            state = d.sampler.advance(d.start(), d.walk(d.start(), d.logits(7, 3), 7)[0])
+            logits = [d.logits(20 + block, count) for block in range(3)]
+            drafts = [d.walk(state, given, block)[0] for block, given in enumerate(logits)]
+            tokens = mx.array(np.array(drafts, dtype=np.int32).reshape(3, count - 1))
+            try:
+                p = d.sampler.distribution(mx.array(np.stack(logits)), d.sampler.rows(state, tokens), True)
+            except PluginError as error:
+                raise CheckFailed(
+                    f"drafts {[3, count - 1]} and logits {[3, count, d.vocab]} at once: {error}"
+                ) from None
+            if tuple(p.log_p.shape) != (3, count, d.vocab) or tuple(p.flags.shape) != (3, count):
+                found = f"log_p {tuple(p.log_p.shape)} and flags {tuple(p.flags.shape)}"
+                raise CheckFailed(f"three blocks at once give {found}, expected {(3, count, d.vocab)} and {(3, count)}")
+            together = np.exp(np.array(p.log_p, dtype=np.float64))
+            for block, given in enumerate(logits):
+                alone = d.probabilities(state, given, drafts[block])
+                _close(together[block], alone, f"block {block} of three at once, which is what it is alone")
+
+    driven(ground, work)
+
+
 def _text(ground: Ground) -> None:
     with ground.engine(suits(ground)) as engine, ground.engine(suits(ground), PLAIN) as plain:
         name = "greedy" if facts_of(ground).deterministic else "coupled"
@@ -262,5 +294,6 @@ CHECKS = (
     Entry("not finite", "NaN, +inf and rows of -inf are marked, in their row alone", _not_finite),
     Entry("shape", "the drafter's view of the sampler is normalised and takes leading axes", _shape),
     Entry("nothing read to the host", "rows and distribution are one lazy graph, or facts say host", _on_device),
+    Entry("leading axes", "many blocks at once come out as each alone", _leading_axes),
     Entry("text unchanged", "text with drafts under an identity verifier is that of plain decoding", _text),
 )  # fmt: skip

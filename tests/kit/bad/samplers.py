@@ -21,6 +21,7 @@ def normalised(logits: mx.array) -> mx.array:
 class Tired:
     """The state is a tuple of the emitted tokens."""
 
+    leading_axes = True
     vocab: int
 
     @hookimpl
@@ -33,12 +34,12 @@ class Tired:
 
     @hookimpl
     def sparkwright_sampler_rows(self, state: tuple[int, ...], drafts: mx.array) -> mx.array:
-        """How often each row's past holds each token, float32 [n + 1, V]."""
+        """How often each row's past holds each token, float32 [..., n + 1, V] for drafts [..., n]."""
         ids = mx.arange(self.vocab)
         emitted = (mx.array([*state, -1])[:, None] == ids).sum(axis=0)
-        own = mx.cumsum((drafts[:, None] == ids).astype(mx.int32), axis=0)
-        rows = mx.concatenate([mx.zeros((1, self.vocab), dtype=mx.int32), own]) + emitted
-        return rows.astype(mx.float32)
+        own = mx.cumsum((drafts[..., None] == ids).astype(mx.int32), axis=-2)
+        none = mx.zeros((*drafts.shape[:-1], 1, self.vocab), dtype=mx.int32)
+        return (mx.concatenate([none, own], axis=-2) + emitted).astype(mx.float32)
 
     @hookimpl
     def sparkwright_sampler_distribution(self, logits: mx.array, context: mx.array) -> Distribution:
@@ -103,6 +104,23 @@ class Careless(Tired):
         return Distribution(p.log_p, mx.zeros_like(p.flags))
 
 
+class FirstBlock(Tired):
+    """Claims leading axes, and counts the first block's drafts for all."""
+
+    @hookimpl
+    def sparkwright_sampler_rows(self, state: tuple[int, ...], drafts: mx.array) -> mx.array:
+        return super().sparkwright_sampler_rows(state, drafts.reshape(-1, drafts.shape[-1])[0])
+
+
+class OneBlock(Tired):
+    """Claims leading axes, and puts the row without drafts in front along the first axis, whatever that is."""
+
+    @hookimpl
+    def sparkwright_sampler_rows(self, state: tuple[int, ...], drafts: mx.array) -> mx.array:
+        rows = super().sparkwright_sampler_rows(state, drafts)
+        return rows if drafts.ndim == 1 else mx.concatenate([rows[:1], rows])
+
+
 class Unnormalised(Tired):
     """Tokens below a floor are cut and nobody divides by the rest."""
 
@@ -148,5 +166,7 @@ TWINS = [
     Twin("advance changes its state", "states are values", make(Impure), GOOD),
     Twin("does not mark NaN", "not finite", make(Careless), GOOD),
     Twin("p is not normalised", "distributions are well formed", make(Unnormalised), GOOD),
+    Twin("leading axes with one block's drafts", "leading axes", make(FirstBlock), GOOD),
+    Twin("leading axes of another shape", "leading axes", make(OneBlock), GOOD),
     Twin("one state for all engines", "two engines at once", make(OneForAll), GOOD),
 ]
