@@ -61,6 +61,7 @@ def hooks() -> Iterator[str]:
 
 def contracts() -> Iterator[str]:
     yield "# Contracts\n\n" + NOTE + textwrap.dedent(inspect.getdoc(contracts_module) or "") + "\n"
+    yield "\n## Versions, kinds and promises\n"
     source = inspect.getsource(contracts_module)
     lines = source.splitlines()
     titles = {
