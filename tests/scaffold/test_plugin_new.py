@@ -92,6 +92,8 @@ def test_any_name_gives_whole_packages(name: str, tmp_path: Path) -> None:
         entry = project["project"]["entry-points"]["sparkwright.plugins"]
         assert entry == {name: f"sparkwright_{name}"} and f"src/sparkwright_{name}/__init__.py" in texts
         assert made.command in texts["README.md"] and f"plugin check {name}" in texts["README.md"]
+        assert f": {'an' if kind == 'observer' else 'a'} {kind} for sparkwright" in texts["README.md"]
+        assert ("sparkwright compare" in texts["README.md"]) == (kind != "observer")  # it replaces nothing
         (provider,) = providers_of(_imported(made.folder, name), name)
         assert (provider.kind, provider.name) == (slot, name)
 
