@@ -50,7 +50,7 @@ from sparkwright.core.roles import (
     register,
 )
 from sparkwright.core.store import WeightStore
-from sparkwright.core.worker import Worker
+from sparkwright.core.worker import Worker, result_of
 
 WrapOp = Callable[[OpSpec, str, Op], Op]
 """(op, backend, callable) -> callable: how an audit watches ops; see `assemble`."""
@@ -86,7 +86,7 @@ def assemble(
     job = _Assembly(config, store if store is not None else WeightStore(), progress, wrap_op)
     worker = Worker()
     try:
-        parts: Parts = worker.submit(job.run).result()
+        parts: Parts = result_of(worker.submit(job.run))
     except BaseException:
         job.abandoned = True  # after Ctrl-C: the next report of progress ends the loading
         worker.close()

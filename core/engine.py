@@ -33,7 +33,7 @@ from sparkwright.core.generation import Counter, Piece, RequestInfo, Result, Rou
 from sparkwright.core.notices import FirstRounds, explained
 from sparkwright.core.randomness import Keys
 from sparkwright.core.roles import Drafter, Observers, Sampler, Scheduler, Target, Verifier
-from sparkwright.core.worker import Stream, Worker
+from sparkwright.core.worker import Stream, Worker, result_of
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -341,7 +341,7 @@ class Engine:
 
     def run(self, work: Callable[[Parts], Any]) -> Any:
         """Run `work(parts)` in the engine's thread (audits, calibration) and return what it returns."""
-        return self._worker.submit(lambda: work(self._parts)).result()
+        return result_of(self._worker.submit(lambda: work(self._parts)))
 
     def stream(
         self,

@@ -81,6 +81,23 @@ def at_work() -> bool:
     return _Thread.any_at_work()
 
 
+_STRETCH = 0.5  # seconds
+
+
+def result_of(future: Future[R]) -> R:
+    """The future's result, waited for in short stretches.
+
+    The system may hand a signal to any thread, and nothing then wakes a main thread that waits without a limit: Ctrl-C
+    would be noticed only when the job is done.
+    """
+    while True:
+        try:
+            return future.result(timeout=_STRETCH)
+        except TimeoutError:
+            if future.done():  # the job's own
+                return future.result()
+
+
 class Worker:
     """A thread with a queue, of an engine's own while it lives. `close` lets what is queued end and takes no more."""
 
@@ -143,15 +160,21 @@ class Stream(Generic[T, R]):
         self._future.add_done_callback(lambda _: emitted.put(_End()))
 
     def __iter__(self) -> Iterator[T]:
-        while not isinstance(item := self._emitted.get(), _End):
+        while not isinstance(item := self._next(), _End):
             yield item
         self._emitted.put(item)  # a second loop ends at once
         self._future.result()
 
+    def _next(self) -> T | _End:
+        """Waits in short stretches, as `result_of` does."""
+        while True:
+            with suppress(queue.Empty):
+                return self._emitted.get(timeout=_STRETCH)
+
     @property
     def result(self) -> R:
         """The job's result; waits for it. Raises what the job raised."""
-        return self._future.result()
+        return result_of(self._future)
 
     def cancel(self) -> None:
         """Ask the job to end; one that has not begun begins, sees it, and ends with a result like any other."""
