@@ -374,8 +374,8 @@ class Site:
     """Where a plugin is described and built: what is known of its surroundings at that moment.
 
     model: the slot's own `model` key. target: the target's facts (None while the target itself is described). taps: the
-    layers the target is asked to give out. resources, text: the target's, once it is built (None in `describe`). select:
-    kernel selection, for plugins with ops. store: read-only weights that engines of one process may share,
+    layers the target is asked to give out. resources, text: the target's, once it is built (None in `describe`).
+    select: kernel selection, for plugins with ops. store: read-only weights that engines of one process may share,
     `store(key, load)` loads once a key.
     progress(what, done, total): reports anything over a second. costs: measured curves, for schedulers.
     """
