@@ -114,7 +114,7 @@ def test_refusals_are_one_line_each(tmp_path: Path) -> None:
     assert "'int4' is not one of mxfp4" in str(refusal("convert", tmp_path / "q", tmp_path / "o", "--experts", "int4"))
     assert "no such directory" in str(refusal("inspect", tmp_path / "absent"))
     (tmp_path / "empty").mkdir()
-    assert "no target can inspect (those that can: " in str(refusal("inspect", tmp_path / "empty"))
+    assert "holds no config.json that can be read" in str(refusal("inspect", tmp_path / "empty"))
     assert "target 'bare' has no tool 'inspect'" in str(refusal("inspect", tmp_path / "q", "--target", "bare"))
     assert "cannot be loaded" in str(refusal("inspect", tmp_path / "q", "--target", "bad"))
     assert isinstance(refusal("inspect", tmp_path / "q", "--target", "nobody"), PluginError)
