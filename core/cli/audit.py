@@ -25,7 +25,7 @@ from sparkwright.core.cli.shared import (
 from sparkwright.core.config import Config
 
 if TYPE_CHECKING:
-    from sparkwright.core.audit import LawResult
+    from sparkwright.core.audit import LawResult, Subject
 
 ENGINES = ("identity", "kernels")
 """Audits that name the hash of the engine (plugins and cost curves included), not of the configuration alone."""
@@ -135,11 +135,18 @@ def law(
     if single and not as_json:
         do = "does" if len(single) == 1 else "do"
         click.echo(f"one text at a time: {' and '.join(single)} {do} not take leading axes; this is slow", err=True)
+    kinds = [one.name.split(" x ")[1] for one in subjects]
     with ProgressLine(not as_json) as line:
-        results = [audit_law(one, trials or TRIALS, seed=seed, progress=line.update) for one in subjects]
+
+        def law_of(kind: str, one: Subject) -> LawResult:
+            def tell(what: str, done: int, total: int) -> None:
+                line.update(f"{what} with {kind} drafts", done, total)
+
+            return audit_law(one, trials or TRIALS, seed=seed, progress=tell)
+
+        results = [law_of(kind, one) for kind, one in zip(kinds, subjects, strict=True)]
     failed = next((r for r in results if r.failed), None)
     undecided = next((r for r in results if r.undecided), None)
-    kinds = [one.name.split(" x ")[1] for one in subjects]
     slots = (config.slots[kind].use for kind in ("sampler", "scheduler", "verifier"))
     title = f"{' x '.join(slots)}, {results[0].trials:,} texts a row; bounds and power at 99%"
     data = {

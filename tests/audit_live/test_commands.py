@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.audit_live.test_reference import ape_off_by_one
 
 from sparkwright.core import costs
-from sparkwright.core.cli import cli
+from sparkwright.core.cli import cli, shared
 from sparkwright.core.cli.audit import FAILED, UNDECIDED
 from sparkwright.plugins.deepseek_v4.step import Step
 
@@ -99,6 +99,12 @@ def test_a_failure_says_how_many_tests_and_names_the_first_within_80_columns(
         assert first in table
     assert max(map(len, table)) <= 80 and len(table) == 2 + 3 + 1 + 3, table
     assert all(len(r["failed"]) == count for r in said(run(*command, "--json", code=FAILED), "law")["results"])
+
+
+def test_progress_in_a_log_says_each_kind_of_draft_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "EVERY", 0.0)
+    lines = run("audit", "law", "--trials", "40", code=UNDECIDED).stderr.splitlines()
+    assert lines == [f"trials with {kind} drafts 40/40" for kind in ("dense", "sparse", "point")]
 
 
 def test_who_takes_one_text_at_a_time_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
