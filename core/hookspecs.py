@@ -1,4 +1,4 @@
-"""Every hook of sparkwright, in life-cycle order. This file is the reference; docs/reference/hooks is made from it.
+"""Every hook of sparkwright, in life-cycle order.
 
 How to read an entry: when it is called, the arguments (an implementation may leave out those it does not need), what it
 returns, and what an exception does. "Exactly one" hooks are the run-time methods of a slot: the object that a
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sparkwright.core.randomness import Keys
 
 PROJECT = "sparkwright"
-hookspec = pluggy.HookspecMarker(PROJECT)
+hookspec = pluggy.HookspecMarker(PROJECT)  # docs/generate.py makes docs/reference/hooks.md of what follows
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 # ==============================================================================================================
