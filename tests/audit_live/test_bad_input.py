@@ -15,6 +15,7 @@ import pytest
 
 from sparkwright.core.cli import main
 from sparkwright.core.cli.audit import finite
+from sparkwright.core.hookspecs import hookimpl
 
 AUDITS = ("law", "identity", "consistency", "rollback", "kernels")
 OF_A_MODEL = AUDITS[1:]
@@ -105,6 +106,27 @@ def test_numbers_that_make_no_sense(run: Run, folder: Path) -> None:
     ):  # fmt: skip
         code, out, err = run(*arguments)
         assert code == 2 and out == "" and "Invalid value for" in err and "Traceback" not in err, (arguments, err)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "method", "home"),
+    [
+        ("sampler", "chain", "advance", "sparkwright.plugins.samplers.chain.Chain"),
+        ("verifier", "stochastic", "verify", "sparkwright.plugins.verifiers.stochastic.Stochastic"),
+        ("scheduler", "fixed", "plan", "sparkwright.plugins.schedulers.fixed.Fixed"),
+    ],
+)
+def test_a_plugin_that_raises_in_the_audit_of_the_law(
+    run: Run, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, method: str, home: str
+) -> None:
+    @hookimpl
+    def oops(self: object) -> None:
+        raise ValueError("oops")
+
+    hook = f"sparkwright_{kind}_{method}"
+    monkeypatch.setattr(f"{home}.{hook}", oops)
+    says = f"{kind} plugin '{name}' raised in {hook}: ValueError: oops"
+    refused(run, 3, says, "law", "--trials", "10", "--set", f"{kind}.use={name}")
 
 
 def test_a_promise_that_another_audit_is_for(run: Run, folder: Path) -> None:
