@@ -123,7 +123,8 @@ def law(
     """Does speculation emit the target's distribution? On exact small models, by statistics.
 
     Sampler, scheduler and verifier are the configured ones. The joint law of three tokens, and of each token after each
-    prefix, is compared with plain decoding's, which is known exactly here. No model is loaded.
+    prefix, is compared with plain decoding's, which is known exactly here. No model is loaded. `same`: texts that are
+    plain decoding's for the same seed, where that is promised; in brackets: how many tests failed.
     """
     from sparkwright.core.audit import audit_law, subjects_of
     from sparkwright.core.audit.configured import KINDS
