@@ -195,9 +195,9 @@ def knowing(known: Sequence[Sequence[int]], vocabulary: int) -> Provider:
 
 
 def toy_drafters(known: Sequence[Sequence[int]], vocabulary: int) -> list[Provider]:
-    logits = 1.5 * np.random.default_rng(5).normal(size=(vocabulary, vocabulary)).astype(np.float32)
-    if vocabulary > 1000:  # no table of the whole vocabulary
+    if vocabulary > 1000:  # a table of the whole vocabulary would not fit in memory
         return [random_drafter(), knowing(known, vocabulary)]
+    logits = 1.5 * np.random.default_rng(5).normal(size=(vocabulary, vocabulary)).astype(np.float32)
     kinds: tuple[ProposalKind, ...] = ("dense", "sparse", "point")
     sure = (0.9, 0.8, 0.7, 0.2, 0.6)
     tables = [
