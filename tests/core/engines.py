@@ -17,7 +17,8 @@ from sparkwright.core.engine import Engine
 from sparkwright.core.generation import RoundTrace
 from sparkwright.core.hookspecs import hookimpl
 from sparkwright.core.plugins import Catalogue, discover
-from sparkwright.core.testing import toys
+from sparkwright.core.testing import ground, toys
+from sparkwright.core.testing.ground import near as near
 
 V = 11
 
@@ -28,18 +29,8 @@ def installed() -> Catalogue:
 
 
 def table(seed: int = 0, size: int = V) -> np.ndarray[Any, Any]:
-    """Logits [size, size] of a Markov chain without ties; greedily it walks through all tokens, one after another."""
-    rng = np.random.default_rng(seed)
-    logits: np.ndarray[Any, Any] = rng.normal(size=(size, size)).astype(np.float32)
-    order = rng.permutation(size)
-    logits[order, np.roll(order, -1)] = 3.0 + rng.random(size)
-    return logits
-
-
-def near(of: np.ndarray[Any, Any], seed: int = 9, noise: float = 1.5) -> np.ndarray[Any, Any]:
-    """A table that often agrees with another and often does not."""
-    logits: np.ndarray[Any, Any] = of + np.random.default_rng(seed).normal(size=of.shape).astype(np.float32) * noise
-    return logits
+    """The kit's Markov chain, of these tests' size."""
+    return ground.table(size, seed)
 
 
 def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
