@@ -5,11 +5,13 @@ Parts are moved as they are stored, never decoded, so the checkpoint is what was
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import struct
-import sys
 from pathlib import Path
+
+import inputs
 
 HERE = Path(__file__).parent
 
@@ -28,6 +30,12 @@ def parts(path: Path) -> list[tuple[str, dict[str, object], bytes]]:
 
 
 def main(target: Path, drafter: Path, tokenizer: Path, out: Path) -> None:
+    whose = ((target, "layers.0.", "train_target.py"), (drafter, "mtp.0.", "train_drafter.py"))
+    for path, begins, made_by in whose:
+        if not any(name.startswith(begins) for name, _, _ in parts(inputs.weights(path, made_by))):
+            inputs.stop(f"{path} holds no tensor {begins}*, so it is not what {made_by} makes")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        inputs.file(tokenizer / name, "tokenizer.py")
     out.mkdir(parents=True, exist_ok=True)
     wide = {"I64": 8, "F32": 4, "BF16": 2}
     entries = sorted(parts(target) + parts(drafter), key=lambda e: (-wide.get(str(e[1]["dtype"]), 1), e[0]))
@@ -49,4 +57,10 @@ def main(target: Path, drafter: Path, tokenizer: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]))
+    ap = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    ap.add_argument("target", type=Path)
+    ap.add_argument("drafter", type=Path)
+    ap.add_argument("tokenizer", type=Path, help="the folder of tokenizer.json")
+    ap.add_argument("out", type=Path)
+    args = ap.parse_args()
+    main(args.target, args.drafter, args.tokenizer, args.out)

@@ -1,8 +1,10 @@
 """The training text: Python sources from wheels and documentation sources from Debian packages, with their licences.
 
-    python corpus.py WHEELS_FOLDER DEBS_FOLDER OUT_FOLDER
+    python corpus.py WHEELS_FOLDER DEBS_FOLDER OUT_FOLDER [--any]
 
-`fetch.sh` fills the two folders. Writes train.txt.xz, heldout.txt.xz (documents separated by NUL) and provenance.json.
+`fetch.sh` fills the two folders. Writes train.txt.xz, heldout.txt.xz (documents separated by NUL) and provenance.json,
+and says whether the texts are those of the shipped model (made.sha256). Sources must be those of sources.sha256, all of
+them and as they were; with --any they may be others, or fewer, and so is the text.
 
 What is kept: text files of 400 to 120,000 characters, almost all ASCII, no two alike. A file is held out if the hash of
 its package and path says so (1 in 64); a training file that shares 20 % or more of its long lines with any held-out
@@ -11,16 +13,20 @@ file is dropped, so that copies of held-out code (vendored modules) are not trai
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import lzma
+import shutil
 import subprocess
-import sys
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from email.parser import Parser
 from pathlib import Path
+
+import inputs
 
 HELD_OUT_ONE_IN = 64
 SUFFIXES = (".py", ".rst", ".rst.txt", ".md", ".txt")
@@ -43,9 +49,13 @@ TESTS_KEPT_ONE_IN = 4  # test modules repeat themselves; a quarter of them is en
 def from_wheels(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     """(package and version, licence, path, text) of each file."""
     for wheel in sorted(folder.glob("*.whl")):
+        if not zipfile.is_zipfile(wheel):
+            inputs.stop(f"{wheel} is no wheel (a zip file); delete it and run fetch.sh again")
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
-            meta = next(n for n in names if n.endswith(".dist-info/METADATA"))
+            meta = next((n for n in names if n.endswith(".dist-info/METADATA")), None)
+            if meta is None:
+                inputs.stop(f"{wheel} is no wheel (it has no .dist-info/METADATA); delete it and run fetch.sh again")
             headers = Parser().parsestr(archive.read(meta).decode("utf-8", "replace"))
             classifiers = [c for c in headers.get_all("Classifier", []) if c.startswith("License ::")]
             licence = headers.get("License-Expression") or "; ".join(c.split(" :: ")[-1] for c in classifiers)
@@ -57,9 +67,13 @@ def from_wheels(folder: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 def from_debs(folder: Path) -> Iterator[tuple[str, str, str, str]]:
-    for deb in sorted(folder.glob("*.deb")):
+    debs = sorted(folder.glob("*.deb"))
+    if debs and shutil.which("dpkg-deb") is None:
+        inputs.stop(f"there is no dpkg-deb here to unpack {debs[0]} with; run it on Debian, or install dpkg")
+    for deb in debs:
         with tempfile.TemporaryDirectory() as root:
-            subprocess.run(["dpkg-deb", "-x", str(deb), root], check=True)
+            if subprocess.run(["dpkg-deb", "-x", str(deb), root], stderr=subprocess.DEVNULL).returncode:
+                inputs.stop(f"dpkg-deb cannot unpack {deb}; delete it and run fetch.sh again")
             package = deb.name.split("_")[0] + " " + deb.name.split("_")[1]
             licences = [p for p in Path(root).glob("usr/share/doc/*/copyright")]
             licence = f"see {licences[0].relative_to(root)}" if licences else "see package"
@@ -74,9 +88,9 @@ def usable(name: str, text: str) -> bool:
         return False
     if ("/tests/" in name or "/test_" in name) and number(name) % TESTS_KEPT_ONE_IN:
         return False
-    lines = text.splitlines()
-    plain = sum(c.isascii() for c in text) / len(text)
-    letters = sum(c.isalpha() or c.isspace() for c in text) / len(text)
+    lines, counts = text.splitlines(), Counter(text)
+    plain = sum(n for c, n in counts.items() if c.isascii()) / len(text)
+    letters = sum(n for c, n in counts.items() if c.isalpha() or c.isspace()) / len(text)
     return plain > 0.98 and letters > 0.6 and max(map(len, lines), default=0) < 400
 
 
@@ -88,7 +102,29 @@ def long_lines(text: str) -> set[int]:
     return {hash(line.strip()) for line in text.splitlines() if len(line.strip()) >= 30}
 
 
-def main(wheels: Path, debs: Path, out: Path) -> None:
+def checked(wheels: Path, debs: Path) -> int:
+    """Refuses sources that are not those of sources.sha256, before an hour is spent on them; -> how many there are."""
+    listed = inputs.listed(inputs.SOURCES)
+    found = {f"wheels/{p.name}": p for p in wheels.glob("*.whl")} | {f"debs/{p.name}": p for p in debs.glob("*.deb")}
+    other = "--any takes sources as they are, for another text than the shipped model's"
+    for name, path in sorted(found.items()):
+        if name not in listed:
+            inputs.stop(f"{path} is not one of {inputs.SOURCES.name}; take it away, or: {other}")
+        with path.open("rb") as opened:
+            if hashlib.file_digest(opened, "sha256").hexdigest() != listed[name]:
+                inputs.stop(f"{path} has another hash than in {inputs.SOURCES.name}; fetch it again, or: {other}")
+    missing = sorted(listed.keys() - found.keys())
+    if missing:
+        said = f"{len(missing)} of {len(listed)} sources are not there ({missing[0]} first)"
+        inputs.stop(f"{said}; run fetch.sh, or: {other}")
+    return len(found)
+
+
+def main(wheels: Path, debs: Path, out: Path, any_: bool) -> None:
+    for folder in (wheels, debs):
+        inputs.folder(folder, "fetch.sh")
+    if not any_:
+        print(f"{checked(wheels, debs)} sources, those of {inputs.SOURCES.name}", flush=True)
     out.mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()
     kept: list[tuple[bool, bool, str]] = []  # held out, excluded, text
@@ -116,16 +152,28 @@ def main(wheels: Path, debs: Path, out: Path) -> None:
         else:
             train.append(text)
     heldout = [text for out_, excluded, text in kept if out_ and not excluded]
+    if not train or not heldout:
+        said = f"{len(train)} texts to train on and {len(heldout)} held out"
+        inputs.stop(f"{wheels} and {debs} give {said}; give more sources")
+    made = {}
     for name, texts in (("train", train), ("heldout", heldout)):
-        (out / f"{name}.txt.xz").write_bytes(lzma.compress("\0".join(texts).encode(), preset=6))
+        data = "\0".join(texts).encode()
+        made[f"{name}.txt"] = inputs.same(f"{name}.txt", data)
+        (out / f"{name}.txt.xz").write_bytes(lzma.compress(data, preset=6))
     summary = {
         "train_documents": len(train), "train_characters": sum(map(len, train)),
         "heldout_documents": len(heldout), "heldout_characters": sum(map(len, heldout)),
-        "dropped_for_overlap_with_heldout": dropped, "sources": sources,
+        "dropped_for_overlap_with_heldout": dropped, "made": made, "sources": sources,
     }  # fmt: skip
     (out / "provenance.json").write_text(json.dumps(summary, indent=1, sort_keys=True))
     print({key: value for key, value in summary.items() if key != "sources"})
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    ap = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    ap.add_argument("wheels", type=Path)
+    ap.add_argument("debs", type=Path)
+    ap.add_argument("out", type=Path)
+    ap.add_argument("--any", action="store_true", help="of any sources, not just all those of sources.sha256")
+    args = ap.parse_args()
+    main(args.wheels, args.debs, args.out, args.any)

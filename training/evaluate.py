@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import inputs
 import numpy as np
 
 from sparkwright.plugins.drafters.lookup import History
@@ -58,6 +60,8 @@ def interval(tokens: Array, rounds: Array, rng: np.random.Generator) -> dict[str
     pick = rng.integers(0, len(tokens), (2000, len(tokens)))
     boot = tokens[pick].sum(1) / np.maximum(rounds[pick].sum(1), 1)
     low, high = np.quantile(boot, [0.025, 0.975])
+    if not rounds.sum():
+        return {"tau": None, "interval": None}  # it never drafted
     tau = tokens.sum() / rounds.sum()
     return {"tau": round(float(tau), 3), "interval": [round(float(low), 3), round(float(high), 3)]}
 
@@ -92,6 +96,17 @@ def fit(logits: Array, accepted: Array) -> list[float]:
     return out
 
 
+def arrays(path: Path, has: str) -> dict[str, Array]:
+    inputs.file(path, "train_drafter.py")
+    try:
+        found = dict(np.load(path))
+    except (ValueError, EOFError, zipfile.BadZipFile):
+        inputs.stop(f"{path} is no npz file, or not all of one; run train_drafter.py again")
+    if has not in found:
+        inputs.stop(f"{path} holds {sorted(found)} and no {has}; give the rounds of the other role of train_drafter.py")
+    return found
+
+
 def main() -> None:
     ap = argparse.ArgumentParser()
     ap.add_argument("rounds", type=Path)
@@ -99,10 +114,12 @@ def main() -> None:
     ap.add_argument("out", type=Path)
     ap.add_argument("--other", type=Path, help="rounds of further drafters over the same texts")
     args = ap.parse_args()
-    path, prompts, out = args.rounds, args.prompts, args.out
+    path, prompts, out = args.rounds, inputs.file(args.prompts, "prompts.py"), inputs.out(args.out)
     rng = np.random.default_rng(0)
-    z = dict(np.load(path)) | (dict(np.load(args.other)) if args.other and args.other.is_file() else {})
+    z = arrays(path, "accept.dspark") | (arrays(args.other, "accept.no_markov") if args.other else {})
     kinds = np.array(json.loads(prompts.read_text())["kinds"] * 3)
+    if len(kinds) != len(z["tokens"]):
+        inputs.stop(f"{path} has {len(z['tokens'])} texts, not 3 of each of the {len(kinds) // 3} prompts of {prompts}")
     tokens, heat = z["tokens"].astype(int), z["temperature"].round(3)
     first = tokens.shape[1] - G - z["accept.dspark"].shape[1]
     ends = [
@@ -114,6 +131,8 @@ def main() -> None:
     for t in (1.0, 0.7, 0.0):
         for kind in ("code", "prose"):
             index = [i for i in np.flatnonzero((heat == np.float32(t)) & (kinds == kind)) if count[i] >= 32]
+            if not index:
+                inputs.stop(f"no {kind} at T = {t} has 32 tokens behind its prompt; give prompts.py a larger --each")
             for name in ("dspark", "bias_off", "no_markov"):
                 if f"accept.{name}" not in z:
                     continue
@@ -147,6 +166,8 @@ def main() -> None:
     text, at, accepted = np.array(rows).T
     logits = z["confidence.dspark"][text, at].astype(np.float64)
     half = text % 2 == 0
+    if half.all() or not half.any():
+        inputs.stop("the texts at T = 1 are too few to fit temperatures on some and test them on others")
     temperatures = fit(logits[half], accepted[half])
     confidence: dict[str, Any] = {"temperatures": temperatures, "fitted_on_rounds": int(half.sum()), "slots": []}
     for k in range(G):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import data
+import inputs
 import torch
 from model import Target
 from torch import Tensor
@@ -23,6 +24,8 @@ from train_target import head_loss
 @torch.no_grad()
 def evaluate(model: Target, stream: Tensor, length: int, batch: int, most: int, select: bool) -> dict[str, Any]:
     n = min((len(stream) - 1) // length, most)
+    if n < 1:
+        inputs.stop(f"heldout.npy.xz has {len(stream)} tokens, less than a window of {length}; more is needed")
     loss, recall = 0.0, 0.0
     for first in range(0, n, batch):
         at = torch.arange(first, min(first + batch, n), device=stream.device) * length
@@ -38,9 +41,11 @@ def main() -> None:
     ap.add_argument("folder", type=Path)
     ap.add_argument("target", type=Path)
     ap.add_argument("out", type=Path)
-    ap.add_argument("--most", type=int, default=100_000)
+    ap.add_argument("--most", type=int, default=100_000, help="windows of each length; all of them by default")
     ap.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     args = ap.parse_args()
+    inputs.weights(args.target, "train_target.py")
+    inputs.out(args.out)
     if args.device.startswith("cuda"):
         torch.cuda.set_device(args.device)  # Triton launches on the current one
     held = torch.from_numpy(data.load(args.folder / "heldout.npy.xz").astype("int32")).to(args.device)

@@ -1,8 +1,7 @@
 """The target in PyTorch, in the form that trains fast: whole sequences at once, every expert for every token.
 
 Names and meaning are the official checkpoint's (docs/demo-model.md names the sections); a state dict of this module is
-the checkpoint. It holds no cache and cannot decode incrementally: that is sparkwright's business. `parity.py` holds the
-two against each other.
+the checkpoint. It holds no cache and cannot decode incrementally: that is sparkwright's business, and sample.py's.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ With TEXTS (texts.py) also on those, written into that file. Counts of the train
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import data
+import inputs
 import numpy as np
-from tokenizers import Tokenizer
 
 V, DISCOUNT = 4096, 0.75
 
@@ -49,14 +49,19 @@ def negative_logs(train: np.ndarray, held: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def main(folder: Path, texts: Path | None = None) -> None:
+    if texts is not None:
+        inputs.file(texts, "texts.py")
     train = data.load(folder / "train.npy.xz").astype(np.int64)
     held = data.load(folder / "heldout.npy.xz").astype(np.int64)
     for name, nats in negative_logs(train, held).items():
         print(name, round(float(nats.mean()), 3))
     if texts is not None:
-        found = json.loads(texts.read_text(encoding="utf-8"))
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        ids = [tokenizer.encode(one["text"], add_special_tokens=False).ids for one in found["texts"]]
+        tokenizer = data.tokenizer_of(folder / "tokenizer.json")
+        try:
+            found = json.loads(texts.read_text(encoding="utf-8"))
+            ids = [tokenizer.encode(one["text"], add_special_tokens=False).ids for one in found["texts"]]
+        except (ValueError, KeyError, TypeError):
+            inputs.stop(f"{texts} is not what texts.py writes; run it again")
         starts = np.cumsum([0, *map(len, ids)])[:-1]
         nats = negative_logs(train, np.concatenate([np.asarray(row, dtype=np.int64) for row in ids]))
         for one, start, row in zip(found["texts"], starts, ids, strict=True):
@@ -68,4 +73,8 @@ def main(folder: Path, texts: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:3]))
+    ap = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    ap.add_argument("folder", type=Path)
+    ap.add_argument("texts", type=Path, nargs="?")
+    args = ap.parse_args()
+    main(args.folder, args.texts)

@@ -5,19 +5,24 @@ python overlap.py DATA_FOLDER TARGET.safetensors OUT.json
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import data
+import inputs
 import torch
 from train_drafter import load_target
 
 
-def main(folder: Path, target: Path, out: Path, texts: int = 8, length: int = 1024) -> None:
+def main(folder: Path, target: Path, out: Path, texts: int, length: int = 1024) -> None:
+    inputs.weights(target, "train_target.py")
+    inputs.out(out)
     model = load_target(target, "cpu").float()
     held = torch.from_numpy(data.load(folder / "heldout.npy.xz").astype("int32")).long()
     e, k = model.config["n_routed_experts"], model.config["num_experts_per_tok"]
+    if len(held) < texts * length:
+        inputs.stop(f"heldout.npy.xz has {len(held)} tokens, not {texts} texts of {length}; give fewer --texts")
     first = torch.arange(texts) * (len(held) // texts)
     tokens = held[first[:, None] + torch.arange(length)]
     chosen: list[torch.Tensor] = []
@@ -44,4 +49,10 @@ def main(folder: Path, target: Path, out: Path, texts: int = 8, length: int = 10
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    ap = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    ap.add_argument("folder", type=Path)
+    ap.add_argument("target", type=Path)
+    ap.add_argument("out", type=Path)
+    ap.add_argument("--texts", type=int, default=8, help="of 1,024 tokens")
+    args = ap.parse_args()
+    main(args.folder, args.target, args.out, args.texts)

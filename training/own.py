@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import data
+import inputs
 import numpy as np
 import torch
 from model import CONFIG
@@ -35,20 +36,26 @@ def main() -> None:
     ap.add_argument("--seed", type=int, default=0)
     ap.add_argument("--length", type=int, default=512)
     ap.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
-    ap.add_argument("--tests", action="store_true")
-    ap.add_argument("--tiny", action="store_true")
+    ap.add_argument("--tests", action="store_true", help="also continuations of the held-out prompts")
     args = ap.parse_args()
+    inputs.weights(args.target, "train_target.py")
+    stream = data.load(args.folder / "train.npy.xz")
+    if args.tests:
+        inputs.file(args.folder / "prompts.npy", "prompts.py")
+    if args.length <= 2 * PROMPT:
+        inputs.stop(f"--length {args.length} leaves nothing to draw behind prompts of {2 * PROMPT} tokens; give more")
+    if len(stream) <= PROMPT:
+        inputs.stop(f"{args.folder}/train.npy.xz has {len(stream)} tokens, not the {PROMPT} of a beginning")
     if args.device.startswith("cuda"):
         torch.cuda.set_device(args.device)  # Triton launches on the current one
     began = time.perf_counter()
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(20 + args.seed)
-    name = "heldout" if args.tiny else "train"
-    train = torch.from_numpy(data.load(args.folder / f"{name}.npy.xz").astype("int32"))
+    train = torch.from_numpy(stream.astype("int32"))
     rows = windows(train, args.rows, PROMPT - 1, torch.Generator().manual_seed(30 + args.seed))
     given, heats = torch.full((args.rows,), PROMPT), torch.ones(args.rows)
     if args.tests:
-        prompts = torch.from_numpy(np.load(args.folder / "prompts.npy").astype("int64"))[: 2 if args.tiny else None]
+        prompts = torch.from_numpy(np.load(args.folder / "prompts.npy").astype("int64"))
         rows = torch.cat([torch.nn.functional.pad(rows, (0, prompts.shape[1] - PROMPT)), prompts.repeat(3, 1)])
         given = torch.cat([given, torch.full((3 * len(prompts),), prompts.shape[1])])
         heats = torch.cat([heats, torch.tensor([1.0, 0.7, 0.0]).repeat_interleave(len(prompts))])

@@ -1,4 +1,5 @@
-"""What both training scripts need to go by the clock, on one process or two: processes, CUDA graphs, the schedule.
+"""What both training scripts need to go by the clock (or by steps), on one process or two: processes, CUDA graphs, the
+schedule.
 
 Two processes take the same decisions at the same step: the later clock decides, and neither runs ahead. Environment:
 RANK and WORLD_SIZE as torchrun sets them (none: one process), MASTER_ADDR, MASTER_PORT.
@@ -11,15 +12,19 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+import inputs
 import torch
 import torch.distributed as dist
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def start(nccl: bool) -> tuple[str, dist.ProcessGroup | None]:
-    """-> this process's device, and the group that gradients are averaged over (None: nothing to average)."""
-    cuda = torch.cuda.is_available()
+def start(nccl: bool, asked: str | None = None) -> tuple[str, dist.ProcessGroup | None]:
+    """asked: "cuda" or "cpu" (None: cuda where there is one) -> this process's device, and the group that gradients are
+    averaged over (None: nothing to average)."""
+    cuda = torch.cuda.is_available() if asked is None else asked == "cuda"
+    if cuda and not torch.cuda.is_available():
+        inputs.stop("--device cuda, and PyTorch finds no such device; --device cpu is slow, and serves to rehearse")
     device = f"cuda:{RANK % torch.cuda.device_count()}" if cuda else "cpu"
     if cuda:
         torch.cuda.set_device(device)
@@ -33,19 +38,28 @@ def start(nccl: bool) -> tuple[str, dist.ProcessGroup | None]:
 
 
 class Clock:
-    """The share of the time that is spent, the same in every process; 1.0 or more is the end."""
+    """The share of the time that is spent, the same in every process; 1.0 or more is the end.
 
-    def __init__(self, seconds: float) -> None:
-        self.began, self.seconds = time.perf_counter(), seconds
+    With steps (0: none) it is the share of those that is asked for, whatever the time.
+    """
+
+    def __init__(self, seconds: float, steps: int = 0) -> None:
+        if seconds <= 0 and not steps:
+            inputs.stop(f"--seconds was over {-seconds:.0f} s before the first step could be made; give more seconds")
+        self.began, self.seconds, self.steps, self.asked = time.perf_counter(), seconds, steps, 0
         self.event: torch.cuda.Event | None = None
 
     def share(self) -> float:
-        """Waits for the step before the last one, so that the host does not run ahead of the device."""
+        """Asked for once before every step. Waits for the step before the last one, so that the host does not run ahead
+        of the device."""
         if torch.cuda.is_available():
             if self.event is not None:
                 self.event.synchronize()
             self.event = torch.cuda.Event()
             self.event.record()
+        if self.steps:
+            self.asked += 1
+            return (self.asked - 1) / self.steps
         found = torch.tensor([(time.perf_counter() - self.began) / self.seconds], dtype=torch.float64)
         if WORLD > 1:
             dist.all_reduce(found, op=dist.ReduceOp.MAX)

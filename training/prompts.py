@@ -1,23 +1,24 @@
-"""Prompts for measuring, from held-out files: `python prompts.py HELDOUT.txt.xz TOKENIZER.json OUT_FOLDER`.
+"""Prompts for measuring, from held-out files: `python prompts.py HELDOUT.txt.xz TOKENIZER.json OUT_FOLDER [--each N]`.
 
-128 of Python sources and 128 of prose (documentation), 127 tokens after <bos>, each beginning at a line of the first
-two thirds of its file, at most four a file. Code is what Python can parse. Writes prompts.npy and prompts.json.
+128 (N) of Python sources and as many of prose (documentation), where there are so many, 127 tokens after <bos>, each
+beginning at a line of the first two thirds of its file, at most four a file. Code is what Python can parse.
+Writes prompts.npy and prompts.json.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
-import lzma
 import random
-import sys
 import warnings
 from pathlib import Path
 
+import data
+import inputs
 import numpy as np
-from tokenizers import Tokenizer
 
-EACH, LENGTH, A_FILE = 128, 128, 4
+LENGTH, A_FILE = 128, 4
 
 
 def is_code(text: str) -> bool:
@@ -29,9 +30,9 @@ def is_code(text: str) -> bool:
         return False
 
 
-def main(text: Path, tokenizer_path: Path, out: Path) -> None:
-    tokenizer, rng = Tokenizer.from_file(str(tokenizer_path)), random.Random(5)
-    documents = lzma.decompress(text.read_bytes()).decode().split("\0")
+def main(text: Path, tokenizer_path: Path, out: Path, each: int) -> None:
+    documents, tokenizer, rng = data.texts_of(text), data.tokenizer_of(tokenizer_path), random.Random(5)
+    out.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[list[int]]] = {"code": [], "prose": []}
     for document in documents:
         kind = "code" if is_code(document) else "prose"
@@ -44,12 +45,21 @@ def main(text: Path, tokenizer_path: Path, out: Path) -> None:
     rng.shuffle(found["code"])
     rng.shuffle(found["prose"])
     counts = {kind: len(rows) for kind, rows in found.items()}
-    rows = found["code"][:EACH] + found["prose"][:EACH]
-    kinds = ["code"] * len(found["code"][:EACH]) + ["prose"] * len(found["prose"][:EACH])
+    for kind, few in counts.items():
+        if not few:
+            inputs.stop(f"{text} has no {kind} of {LENGTH} tokens to make a prompt of; more held-out text is needed")
+    rows = found["code"][:each] + found["prose"][:each]
+    kinds = ["code"] * len(found["code"][:each]) + ["prose"] * len(found["prose"][:each])
     np.save(out / "prompts.npy", np.asarray(rows, dtype=np.uint16))
     (out / "prompts.json").write_text(json.dumps({"kinds": kinds, "found": counts}))
-    print(counts, len(rows))
+    print({"found": counts, "prompts": len(rows), **inputs.same("prompts.npy", (out / "prompts.npy").read_bytes())})
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    ap = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    ap.add_argument("text", type=Path)
+    ap.add_argument("tokenizer", type=Path)
+    ap.add_argument("out", type=Path)
+    ap.add_argument("--each", type=int, default=128, help="prompts of each kind, at most")
+    args = ap.parse_args()
+    main(args.text, args.tokenizer, args.out, args.each)

@@ -12,9 +12,10 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import inputs
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 FP8_NAMES = re.compile(r"(attn\.(wq_a|wq_b|wkv|wo_a|wo_b)|indexer\.wq_b|shared_experts\.w[123]|main_proj)\.weight$")
 F32_NAMES = re.compile(r"(hc_\w+|attn_sink|gate\.bias|\.ape)$")
@@ -200,6 +201,7 @@ def write(path: Path, tensors: dict[str, Tensor], quantised: bool = True) -> int
 
 def read(path: Path) -> dict[str, Tensor]:
     """Official name -> decoded float32 tensor (int64 for the hash table)."""
+    inputs.weights(path, "train_target.py, train_drafter.py or assemble.py")
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
@@ -229,3 +231,11 @@ def read(path: Path) -> dict[str, Tensor]:
         else:
             out[name] = value if value.dtype == torch.int64 else value.float()
     return out
+
+
+def fill(target: nn.Module, path: Path) -> None:
+    """The target's weights, from a file that holds those and perhaps a drafter's."""
+    try:
+        target.load_state_dict(target_state(read(path), len(target.layers)))
+    except (KeyError, RuntimeError) as error:
+        inputs.stop(f"{path} does not hold the target of config.json: {str(error).strip().splitlines()[-1].strip()}")

@@ -1,7 +1,7 @@
 """Many texts at once from the trained target, token by token and in lockstep: the drafter's training samples.
 
 All sequences have one length, so one position is processed for all of them at a time; sparkwright is what decodes in
-earnest, and `python sample.py --check` holds this against the whole-sequence form.
+earnest, and `python sample.py` holds this against the whole-sequence form.
 """
 
 from __future__ import annotations
@@ -117,5 +117,6 @@ if __name__ == "__main__":
     tokens = torch.randint(3, 4096, (2, 300))
     whole = model.head(model(tokens)["hidden"])
     decoder = Decoder(model, 2, 300)
+    whole = whole.detach()
     steps = torch.stack([decoder.step(tokens[:, t], t) for t in range(300)], dim=1)
     print({"largest difference": float((steps - whole).abs().max()), "logits": float(whole.abs().max())})

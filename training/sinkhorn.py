@@ -5,8 +5,10 @@ As PyTorch operations they are hundreds of tiny kernels, and torch.compile spend
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import inputs
 import torch
 from torch import Tensor
 
@@ -96,6 +98,10 @@ def sinkhorn(c: Tensor, iterations: int, eps: float) -> Tensor:
 
 def check(device: str) -> None:
     """Stops when the kernels and PyTorch disagree on random matrices."""
+    if triton is None:
+        inputs.stop("there is no triton here to compile the kernels with; a GPU build of PyTorch brings it along")
+    if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
+        inputs.stop("triton compiles for a GPU, and PyTorch finds none; TRITON_INTERPRET=1 runs the kernels on a CPU")
     x = (torch.rand(1000, 4, 4, device=device).exp() + 0.1).requires_grad_()
     w = torch.randn(1000, 4, 4, device=device)
     found = []

@@ -6,10 +6,11 @@ the first line behind the first third of its file on, with the notices that have
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
+import inputs
 from corpus import HELD_OUT_ONE_IN, from_debs, from_wheels, number
 
 LENGTH = 1800
@@ -35,6 +36,9 @@ PSF = "PSF License Agreement, https://docs.python.org/3.11/license.html; cut out
 
 
 def main(wheels: Path, debs: Path, out: Path) -> None:
+    for folder in (wheels, debs):
+        inputs.folder(folder, "fetch.sh")
+    inputs.out(out)
     found: dict[str, dict[str, str]] = {}
     for package, _, path, text in (*from_wheels(wheels), *from_debs(debs)):
         wanted = next((end for end in (*CODE, *PROSE) if path.endswith(end)), None)
@@ -53,13 +57,19 @@ def main(wheels: Path, debs: Path, out: Path) -> None:
                          "copyright": COPYRIGHT[name], "text": text[begins : begins + LENGTH]}  # fmt: skip
     missing = {*CODE, *PROSE} - found.keys()
     if missing:
-        raise SystemExit(f"not among the held-out files: {sorted(missing)}")
+        inputs.stop(f"of the {len(CODE) + len(PROSE)} held-out files {len(missing)} are not there: {sorted(missing)}")
     mit = (Path(__file__).parents[1] / "LICENSE").read_text(encoding="utf-8")
     mit = mit[mit.index("Permission is hereby") :]
     result = {"what": "pieces of files held out from training (training/corpus.py)", "MIT": mit,
               "texts": [found[name] for name in (*CODE, *PROSE)]}  # fmt: skip
     out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print({"texts": len(result["texts"])})
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    ap = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    ap.add_argument("wheels", type=Path)
+    ap.add_argument("debs", type=Path)
+    ap.add_argument("out", type=Path)
+    args = ap.parse_args()
+    main(args.wheels, args.debs, args.out)

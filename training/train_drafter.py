@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import data
+import inputs
 import numpy as np
 import pace
 import quantise
@@ -90,7 +91,7 @@ def rounds(
 
 def load_target(path: Path, device: str) -> Target:
     target = Target(CONFIG)
-    target.load_state_dict(quantise.target_state(quantise.read(path), CONFIG["num_hidden_layers"]))
+    quantise.fill(target, path)
     return halved(target.to(device))
 
 
@@ -108,6 +109,8 @@ def main() -> None:
     ap.add_argument("texts", type=Path)
     ap.add_argument("out", type=Path)
     ap.add_argument("--seconds", type=float, default=400, help="until the weights are written; measuring follows")
+    ap.add_argument("--steps", type=int, default=0, help="so many instead of --seconds: equal runs on one device")
+    ap.add_argument("--device", choices=["cuda", "cpu"], help="default: cuda where there is one")
     ap.add_argument("--role", choices=["dspark", "no_markov"], help="default: by the process")
     ap.add_argument("--batch", type=int, default=48)
     ap.add_argument("--anchors", type=int, default=128)
@@ -118,13 +121,18 @@ def main() -> None:
     ap.add_argument("--quantise-from", type=float, default=0.5)
     ap.add_argument("--wait", type=float, default=120, help="seconds to wait for the texts")
     ap.add_argument("--warm", action="store_true", help="compile for these shapes, with random weights, and stop")
-    ap.add_argument("--eager", action="store_true")
-    ap.add_argument("--no-graph", action="store_true")
-    ap.add_argument("--tiny", action="store_true")
+    ap.add_argument("--eager", action="store_true", help="without torch.compile (which needs a C++ compiler)")
+    ap.add_argument("--no-graph", action="store_true", help="without CUDA graphs")
+    ap.add_argument("--texts-a-pass", type=int, default=16, help="of those it is measured on")
     args = ap.parse_args()
     began = time.perf_counter()
+    if not args.warm:
+        inputs.weights(args.target, "train_target.py")
+        stream = data.load(args.folder / "train.npy.xz")
+        if len(stream) < args.length + 1:
+            inputs.stop(f"{args.folder}/train.npy.xz has {len(stream)} tokens, less than a window of {args.length}")
     args.out.mkdir(parents=True, exist_ok=True)
-    device, _ = pace.start(nccl=False)
+    device, _ = pace.start(nccl=False, asked=args.device)
     role = args.role or ("dspark", "no_markov")[pace.RANK]
     kind, graph, markov = device[:4].rstrip(":"), device != "cpu" and not args.no_graph, role == "dspark"
     if device != "cpu":
@@ -176,22 +184,26 @@ def main() -> None:
     if args.warm:
         return
     generator = torch.Generator().manual_seed(3)  # the same batches in both processes
-    name = "heldout" if args.tiny else "train"
-    train = torch.from_numpy(data.load(args.folder / f"{name}.npy.xz").astype("int32")).to(device)
+    train = torch.from_numpy(stream.astype("int32")).to(device)
     while len(files := sorted(args.texts.glob("own_*.npy"))) < 2:
         if time.perf_counter() - began > args.wait and files:
             break
         if time.perf_counter() - began > args.wait + 30:
-            raise SystemExit(f"no own samples in {args.texts}: run own.py first")
+            inputs.stop(f"there are no own_*.npy in {args.texts}; own.py makes them ({inputs.CARD}, Training it again)")
         time.sleep(0.2)
+    inputs.file(args.texts / "tests.npz", "own.py --tests")  # needed in the end only, and better missed before training
     pace.meet()
     files = sorted(args.texts.glob("own_*.npy"))
-    own = torch.from_numpy(np.concatenate([np.load(f) for f in files]).astype("int32")).to(device)
+    arrays = [np.load(f) for f in files]
+    shortest = min(a.shape[1] for a in arrays)
+    if shortest < args.length:
+        inputs.stop(f"own samples of {args.texts} have {shortest} tokens; give --length {shortest} or draw longer ones")
+    own = torch.from_numpy(np.concatenate([a[:, : args.length] for a in arrays]).astype("int32")).to(device)
     print(f"{role} {len(own)} own samples, {time.perf_counter() - began:.0f}s", flush=True)
     log: list[dict[str, Any]] = []
     step = 0
     pace.meet()
-    clock = pace.Clock(args.seconds - 2 - (time.perf_counter() - began))
+    clock = pace.Clock(args.seconds - 2 - (time.perf_counter() - began), args.steps)
     while (share := clock.share()) < 1:
         text = windows(train, args.batch - half, args.length - 1, generator)
         pick = torch.randint(0, len(own), (half,), generator=generator).to(device)
@@ -212,7 +224,7 @@ def main() -> None:
     frozen = stored(drafter, args.out / f"{role}.safetensors", device)
     result = {
         "steps": step, "blocks": step * args.batch * args.anchors, "own_samples": list(own.shape),
-        "schedule_seconds": round(clock.seconds, 1), "log": log,
+        "schedule_seconds": None if args.steps else round(clock.seconds, 1), "log": log,
     }  # fmt: skip
     (args.out / f"{role}.json").write_text(json.dumps(result, indent=1) + "\n")
     print({k: v for k, v in result.items() if k != "log"}, f"{time.perf_counter() - began:.0f}s", flush=True)
@@ -222,13 +234,13 @@ def main() -> None:
     with np.load(args.texts / "tests.npz") as tests:
         texts = torch.from_numpy(tests["tokens"].astype("int64")).to(device)
         heats, first = torch.from_numpy(tests["temperature"]).to(device), int(tests["first"])
-    plain, size = load_target(args.target, device), 2 if args.tiny else 16
+    plain, size = load_target(args.target, device), args.texts_a_pass
     cuts = [slice(i, i + size) for i in range(0, len(texts), size)]
     parts = [rounds(plain, variants, texts[cut], heats[cut], first) for cut in cuts]
-    arrays = {n: torch.cat([p[n] for p in parts]).numpy() for n in parts[0]}
+    found = {n: torch.cat([p[n] for p in parts]).numpy() for n in parts[0]}
     if markov:
-        arrays |= {"tokens": texts.cpu().numpy().astype(np.uint16), "temperature": heats.cpu().numpy()}
-    np.savez_compressed(args.out / f"rounds_{role}.npz", **arrays)
+        found |= {"tokens": texts.cpu().numpy().astype(np.uint16), "temperature": heats.cpu().numpy()}
+    np.savez_compressed(args.out / f"rounds_{role}.npz", **found)
     print(f"{role} rounds, {time.perf_counter() - began:.0f}s in all", flush=True)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import data
+import inputs
 import pace
 import quantise
 import sinkhorn
@@ -49,6 +50,8 @@ def main() -> None:
     ap.add_argument("folder", type=Path)
     ap.add_argument("out", type=Path)
     ap.add_argument("--seconds", type=float, default=400, help="from the start to the written weights")
+    ap.add_argument("--steps", type=int, default=0, help="so many instead of --seconds: equal runs on one device")
+    ap.add_argument("--device", choices=["cuda", "cpu"], help="default: cuda where there is one")
     ap.add_argument("--begin", type=Path, help="go on from these weights")
     ap.add_argument("--batch", type=int, default=16, help="windows a process")
     ap.add_argument("--length", type=int, default=2048)
@@ -58,24 +61,25 @@ def main() -> None:
     ap.add_argument("--select-from", type=float, default=0.4)
     ap.add_argument("--quantise-from", type=float, default=0.6)
     ap.add_argument("--save-at", type=float, nargs="*", default=[0.7, 0.9])
-    ap.add_argument("--eager", action="store_true")
-    ap.add_argument("--no-graph", action="store_true")
-    ap.add_argument("--tiny", action="store_true", help="held-out text only, to try the script")
+    ap.add_argument("--eager", action="store_true", help="without torch.compile (which needs a C++ compiler)")
+    ap.add_argument("--no-graph", action="store_true", help="without CUDA graphs")
     args = ap.parse_args()
     began = time.perf_counter()
+    stream = data.load(args.folder / "train.npy.xz")
+    if len(stream) < args.length + 2:
+        inputs.stop(f"{args.folder}/train.npy.xz has {len(stream)} tokens, less than a window of {args.length}")
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    device, group = pace.start(nccl=True)
+    device, group = pace.start(nccl=True, asked=args.device)
     kind, graph = device[:4].rstrip(":"), device != "cpu" and not args.no_graph
     if device != "cpu":
         sinkhorn.check(device)
     generator = torch.Generator().manual_seed(1 + pace.RANK)
-    name = "heldout" if args.tiny else "train"
-    train = torch.from_numpy(data.load(args.folder / f"{name}.npy.xz").astype("int32")).to(device)
+    train = torch.from_numpy(stream.astype("int32")).to(device)
     print(f"data {time.perf_counter() - began:.1f}s, {len(train)} tokens", flush=True)
     model = Target(CONFIG)
     if args.begin:
-        model.load_state_dict(quantise.target_state(quantise.read(args.begin), len(model.layers)))
+        quantise.fill(model, args.begin)
     model.to(device).train()
     blocks, learnt = list(model.layers), [b for b in model.layers if not b.ffn.hashed]
     optimiser = Optimiser(
@@ -115,7 +119,7 @@ def main() -> None:
     if group is not None:
         dist.all_reduce(optimiser.flat, group=group)  # the first one sets up
     step = 0
-    clock = pace.Clock(args.seconds - 4 - (time.perf_counter() - began))
+    clock = pace.Clock(args.seconds - 4 - (time.perf_counter() - began), args.steps)
     while (share := clock.share()) < 1:
         tokens.copy_(windows(train, args.batch, args.length, generator))
         phases[share >= args.select_from, share >= max(args.quantise_from, args.select_from)]()
@@ -146,7 +150,7 @@ def main() -> None:
         result = {
             "steps": step, "processes": pace.WORLD, "tokens": step * pace.WORLD * args.batch * args.length,
             "train_tokens_in_corpus": len(train), "bytes": size, "began_from": args.begin and args.begin.name,
-            "schedule_seconds": round(clock.seconds, 1), "log": log,
+            "schedule_seconds": None if args.steps else round(clock.seconds, 1), "log": log,
         }  # fmt: skip
         (args.out / "target.json").write_text(json.dumps(result, indent=1) + "\n")
         print({k: v for k, v in result.items() if k != "log"}, f"{time.perf_counter() - began:.0f}s in all", flush=True)
