@@ -235,7 +235,9 @@ def read(path: Path) -> dict[str, Tensor]:
 
 def fill(target: nn.Module, path: Path) -> None:
     """The target's weights, from a file that holds those and perhaps a drafter's."""
-    try:
-        target.load_state_dict(target_state(read(path), len(target.layers)))
-    except (KeyError, RuntimeError) as error:
-        inputs.stop(f"{path} does not hold the target of config.json: {str(error).strip().splitlines()[-1].strip()}")
+    found, wanted = target_state(read(path), len(target.layers)), target.state_dict()
+    other = [n for n in wanted if n not in found] + [n for n in found if n not in wanted]
+    other = other or [n for n in wanted if found[n].shape != wanted[n].shape]
+    if other:
+        inputs.stop(f"{path} does not hold the target of config.json: {len(other)} tensors differ ({other[0]} first)")
+    target.load_state_dict(found)
