@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from sparkwright.core import blas, costs, guard
+from sparkwright.core import blas, costs, guard, launches
 from sparkwright.core.check import LiveCheck
 from sparkwright.core.config import Config, Slot, load_config
 from sparkwright.core.contracts import (
@@ -83,6 +83,7 @@ def assemble(
     if not isinstance(config, Config):
         config = load_config(config)
     blas.ensure_blas()
+    launches.launch_singly()
     job = _Assembly(config, store if store is not None else WeightStore(), progress, wrap_op)
     worker = Worker()
     try:
@@ -102,6 +103,7 @@ def load_target(model: str | Path, use: str | None = None, *, sets: tuple[str, .
     fields of `Site` to fill in (taps, row_exact, progress, ...).
     """
     blas.ensure_blas()
+    launches.launch_singly()
     slot: dict[str, Any] = {"model": str(model)} | ({"use": use} if use else {})
     config = load_config({"target": slot}, sets=sets, only=("target",))
     return _Assembly(config, WeightStore(), None, None).target_alone(site)

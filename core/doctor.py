@@ -20,6 +20,8 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
+from sparkwright.core import launches
+
 TIMEOUT_S = 120
 OLDEST_MLX = (0, 32, 0)
 SHOWN = ("sparkwright", "mlx", "mlx-lm", "tokenizers", "transformers", "numpy", "safetensors", "pluggy", "jinja2")
@@ -169,7 +171,7 @@ def diagnose(
         blas=blas,
         gflops=gflops,
         memory=memory,
-        switches={k: v for k, v in sorted(os.environ.items()) if k.startswith("SPARKWRIGHT_")},
+        switches={k: v for k, v in sorted(os.environ.items()) if k.startswith("SPARKWRIGHT_") or k == launches.SWITCH},
         findings=tuple(findings),
     )
 

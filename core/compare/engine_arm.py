@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from sparkwright.core import launches
 from sparkwright.core.assembly import assemble
 from sparkwright.core.blas import ensure_blas
 from sparkwright.core.compare.records import Arm, ArmSpec, CompareError, Prompt, RunRecord
@@ -27,7 +28,7 @@ from sparkwright.core.plugins import Catalogue
 from sparkwright.core.store import WeightStore
 
 Source = str | Path | Mapping[str, Any] | None
-SWITCHES = ("SPARKWRIGHT_OPENBLAS", "SPARKWRIGHT_PLUGINS")
+SWITCHES = ("SPARKWRIGHT_OPENBLAS", "SPARKWRIGHT_PLUGINS", launches.SWITCH)
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
