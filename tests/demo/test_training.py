@@ -153,7 +153,8 @@ def test_the_list_of_sources_is_what_is_fetched() -> None:
 
 
 def test_the_tokenizer_that_ships_is_the_one_that_is_made() -> None:
-    listed = dict(reversed(line.split()) for line in (TRAINING / "made.sha256").read_text().splitlines())
+    lines = [line.split() for line in (TRAINING / "made.sha256").read_text().splitlines()]
+    listed = {name: digest for digest, name in lines}
     shipped = (ROOT / "plugins" / "demo" / "model" / "tokenizer.json").read_bytes()
     assert hashlib.sha256(shipped).hexdigest() == listed["tokenizer.json"] and len(listed) == 6
 
