@@ -26,13 +26,13 @@ def encode(texts: list[str], tokenizer: Tokenizer) -> np.ndarray:
     return np.concatenate(ids)
 
 
-def load(path: Path) -> np.ndarray:
-    """Tokens of a .npy or .npy.xz that this script wrote."""
-    data = inputs.file(path, "data.py").read_bytes()
+def load(path: Path, made_by: str = "data.py") -> np.ndarray:
+    """Tokens of a .npy or .npy.xz."""
+    data = inputs.file(path, made_by).read_bytes()
     try:
         found: np.ndarray = np.load(io.BytesIO(lzma.decompress(data) if path.suffix == ".xz" else data))
     except (ValueError, EOFError, lzma.LZMAError):
-        inputs.stop(f"{path} holds no tokens, or not all of them; run data.py again")
+        inputs.stop(f"{path} holds no tokens, or not all of them; run {made_by} again")
     return found
 
 

@@ -117,7 +117,10 @@ def main() -> None:
     path, prompts, out = args.rounds, inputs.file(args.prompts, "prompts.py"), inputs.out(args.out)
     rng = np.random.default_rng(0)
     z = arrays(path, "accept.dspark") | (arrays(args.other, "accept.no_markov") if args.other else {})
-    kinds = np.array(json.loads(prompts.read_text())["kinds"] * 3)
+    try:
+        kinds = np.array(json.loads(prompts.read_text())["kinds"] * 3)
+    except (ValueError, KeyError, TypeError):
+        inputs.stop(f"{prompts} is not what prompts.py writes; run it again")
     if len(kinds) != len(z["tokens"]):
         inputs.stop(f"{path} has {len(z['tokens'])} texts, not 3 of each of the {len(kinds) // 3} prompts of {prompts}")
     tokens, heat = z["tokens"].astype(int), z["temperature"].round(3)

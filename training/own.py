@@ -19,6 +19,8 @@ from sample import sample
 from train_drafter import PROMPT, load_target
 from train_target import windows
 
+MEASURED = 32  # blocks behind a prompt that evaluate.py wants of a text at least
+
 
 def store(path: Path, array: np.ndarray) -> None:
     """Under its name only when it is whole: another process waits for it."""
@@ -40,10 +42,13 @@ def main() -> None:
     args = ap.parse_args()
     inputs.weights(args.target, "train_target.py")
     stream = data.load(args.folder / "train.npy.xz")
+    if args.length <= PROMPT:
+        inputs.stop(f"--length {args.length} leaves nothing to draw behind beginnings of {PROMPT} tokens; give more")
     if args.tests:
-        inputs.file(args.folder / "prompts.npy", "prompts.py")
-    if args.length <= 2 * PROMPT:
-        inputs.stop(f"--length {args.length} leaves nothing to draw behind prompts of {2 * PROMPT} tokens; give more")
+        prompts = torch.from_numpy(data.load(args.folder / "prompts.npy", "prompts.py").astype("int64"))
+        least = prompts.shape[1] + MEASURED + CONFIG["dspark_block_size"]
+        if args.length < least:
+            inputs.stop(f"--length {args.length} leaves too little to measure behind the prompts; give {least} or more")
     if len(stream) <= PROMPT:
         inputs.stop(f"{args.folder}/train.npy.xz has {len(stream)} tokens, not the {PROMPT} of a beginning")
     if args.device.startswith("cuda"):
@@ -55,7 +60,6 @@ def main() -> None:
     rows = windows(train, args.rows, PROMPT - 1, torch.Generator().manual_seed(30 + args.seed))
     given, heats = torch.full((args.rows,), PROMPT), torch.ones(args.rows)
     if args.tests:
-        prompts = torch.from_numpy(np.load(args.folder / "prompts.npy").astype("int64"))
         rows = torch.cat([torch.nn.functional.pad(rows, (0, prompts.shape[1] - PROMPT)), prompts.repeat(3, 1)])
         given = torch.cat([given, torch.full((3 * len(prompts),), prompts.shape[1])])
         heats = torch.cat([heats, torch.tensor([1.0, 0.7, 0.0]).repeat_interleave(len(prompts))])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,16 @@ def load_target(path: Path, device: str) -> Target:
     target = Target(CONFIG)
     quantise.fill(target, path)
     return halved(target.to(device))
+
+
+def measured_on(path: Path) -> tuple[Tensor, Tensor, int]:
+    """What own.py --tests wrote: tokens, temperatures, the first anchor."""
+    try:
+        with np.load(inputs.file(path, "own.py --tests")) as tests:
+            tokens, heats = torch.from_numpy(tests["tokens"].astype("int64")), torch.from_numpy(tests["temperature"])
+            return tokens, heats, int(tests["first"])
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        inputs.stop(f"{path} is not what own.py --tests writes, or not all of it; run it again")
 
 
 def stored(drafter: Drafter, path: Path, device: str) -> Drafter:
@@ -191,10 +202,10 @@ def main() -> None:
         if time.perf_counter() - began > args.wait + 30:
             inputs.stop(f"there are no own_*.npy in {args.texts}; own.py makes them ({inputs.CARD}, Training it again)")
         time.sleep(0.2)
-    inputs.file(args.texts / "tests.npz", "own.py --tests")  # needed in the end only, and better missed before training
+    tests = measured_on(args.texts / "tests.npz")  # needed in the end only, and better missed before training
     pace.meet()
     files = sorted(args.texts.glob("own_*.npy"))
-    arrays = [np.load(f) for f in files]
+    arrays = [data.load(f, "own.py") for f in files]
     shortest = min(a.shape[1] for a in arrays)
     if shortest < args.length:
         inputs.stop(f"own samples of {args.texts} have {shortest} tokens; give --length {shortest} or draw longer ones")
@@ -231,9 +242,7 @@ def main() -> None:
     plain_again()  # other shapes: as they are
     del phases, step_now
     variants = {"dspark": (frozen, True), "bias_off": (frozen, False)} if markov else {"no_markov": (frozen, False)}
-    with np.load(args.texts / "tests.npz") as tests:
-        texts = torch.from_numpy(tests["tokens"].astype("int64")).to(device)
-        heats, first = torch.from_numpy(tests["temperature"]).to(device), int(tests["first"])
+    texts, heats, first = tests[0].to(device), tests[1].to(device), tests[2]
     plain, size = load_target(args.target, device), args.texts_a_pass
     cuts = [slice(i, i + size) for i in range(0, len(texts), size)]
     parts = [rounds(plain, variants, texts[cut], heats[cut], first) for cut in cuts]
