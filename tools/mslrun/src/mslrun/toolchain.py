@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -103,8 +104,9 @@ def clang_driver() -> list[str]:
 @functools.cache
 def unique_traps() -> tuple[str, ...]:
     """One trap per check, so that a finding keeps its line (the flag's name changed in clang 20)."""
-    probe = [*clang(), "-x", "c++", "-c", "-O1", "-fno-sanitize-merge", "-", "-o", os.devnull]
-    done = subprocess.run(probe, input="", capture_output=True, text=True, check=False)
+    probe = [*clang(), "-x", "c++", "-c", "-O1", "-fno-sanitize-merge", "-"]
+    with tempfile.TemporaryDirectory() as folder:  # zig writes beside it whatever -o says of /dev/null
+        done = subprocess.run(probe, input="", capture_output=True, text=True, check=False, cwd=folder)
     return ("-fno-sanitize-merge",) if done.returncode == 0 else ("-mllvm", "-ubsan-unique-traps")
 
 
