@@ -270,7 +270,7 @@ def exit_statuses() -> Iterator[str]:
 
 
 def plugin_checks() -> Iterator[str]:
-    from sparkwright.core.testing import common
+    from sparkwright.core.testing import common, form
     from sparkwright.core.testing.kit import entries_for
 
     yield "# Conformance checks\n\n" + NOTE
@@ -279,7 +279,7 @@ def plugin_checks() -> Iterator[str]:
         "and what they can and cannot find, is in [plugin checks](../plugin-checks.md). Slow ones are statistical "
         "or take many forwards; `--fast` leaves them out.\n"
     )
-    every = {entry.name: entry for entry in (*common.FIRST, *common.LAST, common.MODEL)}
+    every = {entry.name: entry for entry in (*form.FIRST, *common.LAST, common.MODEL)}
     lists = [("Every kind", list(every.values()))]
     lists += [(k.capitalize(), [e for e in entries_for(k) if e.name not in every or e != every[e.name]]) for k in KINDS]
     for title, entries in lists:

@@ -1,8 +1,7 @@
-"""Checks of every kind of plugin: what it says of itself, what importing it costs, and what it leaves behind."""
+"""Checks of every kind of plugin: what it leaves behind, in its engine and beside others."""
 
 from __future__ import annotations
 
-import json
 import random
 import tempfile
 import threading
@@ -15,178 +14,16 @@ from typing import Any
 import attrs
 import numpy as np
 
-from sparkwright.core.config import load_config
-from sparkwright.core.contracts import KINDS, Site
+from sparkwright.core.contracts import Site
 from sparkwright.core.engine import Engine
-from sparkwright.core.errors import ConfigError, PluginError, SparkwrightError
-from sparkwright.core.plugins import check_provider
-from sparkwright.core.testing import isolated
-from sparkwright.core.testing.check import CheckFailed, Skipped
-from sparkwright.core.testing.ground import Entry, Ground, installed, one_sentence, prompt_for, same_text, text, usable
-
-# ------------------------------------------------------------------------------------------ what it says of itself
-
-
-def _provider(ground: Ground) -> None:
-    provider = ground.provider
-    try:
-        check_provider(provider, provider.kind)
-    except SparkwrightError as error:
-        raise CheckFailed(str(error)) from None
-    if provider.kind not in KINDS:
-        raise CheckFailed(f"its kind is {provider.kind!r}, expected one of {', '.join(KINDS)}")
-    if not provider.summary.strip() or "\n" in provider.summary or len(provider.summary) > 120:
-        raise CheckFailed(
-            f"its summary is {provider.summary[:60]!r}, expected one line of up to 120 characters for `plugins list`"
-        )
-    module = isolated.module_of(provider)
-    given = isolated.seen(module).providers if module is not None else ()
-    if given and (provider.kind, provider.name) not in given:
-        raise CheckFailed(
-            f"its module {module} registers {', '.join(f'{k} {n}' for k, n in given)}, and not this; return it from "
-            f"the module's sparkwright_register_ hook"
-        )
-
-
-def _options(ground: Ground) -> None:
-    """Defaults and given options survive TOML; what is wrong is refused by its key."""
-    usable(ground.provider)
-    provider, key = ground.provider, ground.table
-    base = _configured(ground, {})
-    try:
-        given = ground.given
-    except Exception as error:
-        raise CheckFailed(f"its options refuse {dict(ground.options)!r}: {type(error).__name__}: {error}") from None
-    for field in attrs.fields(provider.options):
-        value = getattr(given, field.name)
-        if value is None:
-            continue
-        written = f"{key}.{field.name}={_toml(value)}"
-        read = _configured(ground, {}, written)
-        got = getattr(read, field.name)
-        if got != value or type(got) is not type(value):
-            raise CheckFailed(
-                f"option '{field.name}' is {value!r} and comes back from `--set {written}` as {got!r}; expected the "
-                "same value: annotate options with types that TOML knows (docs/reference/contracts.md, `option`), and "
-                "use no converter that changes them"
-            )
-    again = _configured(ground, {f.name: _plain(getattr(given, f.name)) for f in attrs.fields(provider.options)})
-    if _values(again) != _values(given):
-        raise CheckFailed(f"options {_values(given)} come back from a configuration as {_values(again)}")
-    if _values(base) != _values(given):
-        raise CheckFailed(f"options {_values(given)} come out of the configuration as {_values(base)}")
-    _refuses(ground, f"{key}.no_such_option=1", "no_such_option")
-    for field in attrs.fields(provider.options):
-        if isinstance(getattr(given, field.name), (bool, int, float)):
-            _refuses(ground, f"{key}.{field.name}=[[]]", field.name)
-
-
-def _configured(ground: Ground, options: dict[str, Any], *sets: str) -> Any:
-    provider = ground.provider
-    catalogue = installed().with_providers(*ground.toys()).with_providers(provider)
-    settings = ground.settings(ground.slot({**ground.options, **{k: v for k, v in options.items() if v is not None}}))
-    config = load_config(settings, sets=sets, environ={}, catalogue=catalogue)
-    if provider.kind == "kernels":
-        return config.kernel_options[provider.name]
-    if provider.kind == "observer":
-        return config.observer_options[provider.name]
-    return config.slots[provider.kind].options[provider.name]
-
-
-def _refuses(ground: Ground, written: str, name: str) -> None:
-    try:
-        _configured(ground, {}, written)
-    except ConfigError as error:
-        if name not in str(error):
-            raise CheckFailed(f"`--set {written}` is refused without naming '{name}': {error}") from None
-        return
-    raise CheckFailed(f"`--set {written}` is taken; expected a ConfigError. Annotate options with TOML's types")
-
-
-def _values(options: Any) -> dict[str, Any]:
-    return {f.name: _plain(getattr(options, f.name)) for f in attrs.fields(type(options))}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    return json.dumps(value) if not isinstance(value, float) or np.isfinite(value) else str(value)
-
-
-def _described(ground: Ground) -> None:
-    """Facts come before anything is built, and are the same twice."""
-    provider = ground.provider
-    usable(provider)
-    if provider.describe is None:
-        raise Skipped(f"{provider.kind} plugins have no facts")
-    from sparkwright.core.assembly import promise_of
-
-    def never(options: Any, site: Site) -> object:
-        raise CheckFailed("describe builds the plugin; expected facts from options, configs and headers only")
-
-    promise_of(ground.load(_suits(ground), providers=[attrs.evolve(provider, build=never)]))
-    describe = provider.describe
-
-    def twice(options: Any, site: Site) -> Any:
-        first, second = describe(options, site), describe(options, site)
-        if first != second:
-            raise CheckFailed(f"describe says {first} and then {second} for the same options; expected the same facts")
-        return first
-
-    try:
-        with ground.engine(_suits(ground), providers=[attrs.evolve(provider, describe=twice)]):
-            pass
-    except PluginError as error:
-        if isinstance(error.__cause__, CheckFailed):
-            raise error.__cause__ from None
-        raise
-
-
-# ----------------------------------------------------------------------------------------------- importing it
-
-
-def _import(ground: Ground) -> None:
-    module = _module(ground)
-    seen = isolated.seen(module)
-    if seen.error:
-        raise CheckFailed(f"importing {module} in a fresh Python ends with {seen.error}")
-    if seen.heavy:
-        raise CheckFailed(
-            f"importing {module} imports {', '.join(seen.heavy)}; expected neither MLX nor another heavy package "
-            "before `build`: move the import into build or into a module that build imports"
-        )
-
-
-def _import_changes_nothing(ground: Ground) -> None:
-    module = _module(ground)
-    seen = isolated.seen(module)
-    if seen.changed:
-        raise CheckFailed(
-            f"importing {module} replaces {', '.join(seen.changed[:3])}; expected no function of MLX, NumPy or random "
-            "to be touched: noise comes from the keys that a hook is given (sparkwright.core.randomness)"
-        )
-    moved = [*seen.host, *(["mlx.core.random"] if seen.seeded else [])]
-    if moved:
-        raise CheckFailed(f"importing {module} seeds {', '.join(moved)}; expected global random state to be left alone")
-
-
-def _module(ground: Ground) -> str:
-    module = isolated.module_of(ground.provider)
-    if module is None or module == "__main__":
-        raise Skipped("its build function belongs to no module that can be imported again")
-    return module
-
+from sparkwright.core.errors import PluginError
+from sparkwright.core.testing.check import CheckFailed
+from sparkwright.core.testing.ground import Entry, Ground, one_sentence, prompt_for, same_text, text, usable
 
 # ----------------------------------------------------------------------------------------- what it leaves behind
 
 
-def _suits(ground: Ground) -> dict[str, Any]:
+def suits(ground: Ground) -> dict[str, Any]:
     """Changes under which the provider may be assembled with toys: a sampler that draws needs another verifier."""
     from sparkwright.core.testing.ground import SAMPLED
 
@@ -198,7 +35,7 @@ def _suits(ground: Ground) -> dict[str, Any]:
     return SAMPLED if kind in ("drafter", "scheduler") and not _anticipates(ground) else {}
 
 
-def _facts(ground: Ground) -> Any:
+def facts_of(ground: Ground) -> Any:
     """Facts of a verifier, sampler or scheduler beside toys."""
     from sparkwright.core.contracts import DrafterFacts
     from sparkwright.core.testing.ground import V, toy_facts
@@ -210,33 +47,33 @@ def _facts(ground: Ground) -> Any:
 
 
 def _verifier_for_sampler(ground: Ground) -> dict[str, Any]:
-    return {"verifier": {"use": "greedy" if _facts(ground).deterministic else "coupled"}}
+    return {"verifier": {"use": "greedy" if facts_of(ground).deterministic else "coupled"}}
 
 
 def _sampler_for_verifier(ground: Ground) -> dict[str, Any]:
     from sparkwright.core.testing.ground import SAMPLER
 
-    return {} if _facts(ground).deterministic_only else {"sampler": {"use": SAMPLER}}
+    return {} if facts_of(ground).deterministic_only else {"sampler": {"use": SAMPLER}}
 
 
 def _anticipates(ground: Ground) -> bool:
-    return ground.provider.kind == "scheduler" and bool(_facts(ground).anticipates)
+    return ground.provider.kind == "scheduler" and bool(facts_of(ground).anticipates)
 
 
 def _repeats(ground: Ground) -> None:
     """A request's tokens are a function of the request: not of what was served before, nor of a new engine."""
-    with ground.engine(_suits(ground)) as engine:
+    with ground.engine(suits(ground)) as engine:
         first = text(engine, 1)
         text(engine, 2, max_tokens=7)
         again = text(engine, 1)
         same_text(again, first, "the same request after another; keep what belongs to a request in its state")
         # Blocks near the end are shorter, which changes who draws a token: only an identity outlives that.
-        lawful = ground.provider.kind == "verifier" and not _facts(ground).promise.startswith("identity")
+        lawful = ground.provider.kind == "verifier" and not facts_of(ground).promise.startswith("identity")
         if not lawful and engine.complete(prompt_for(engine, 1), seed=1, max_tokens=12).tokens != first[:12]:
             raise CheckFailed(
                 "a request of 12 tokens is no beginning of the same longer request; expected the same tokens"
             )
-    with ground.engine(_suits(ground)) as engine:
+    with ground.engine(suits(ground)) as engine:
         same_text(text(engine, 1), first, "the same request in a new engine; use nothing but its seed's keys")
 
 
@@ -253,7 +90,7 @@ def _global_random(ground: Ground) -> None:
         return built
 
     names = ("start", "draft", "observe", "plan", "verify", "distribution", "forward")
-    with ground.engine(_suits(ground), providers=[attrs.evolve(provider, build=build)]) as engine:
+    with ground.engine(suits(ground), providers=[attrs.evolve(provider, build=build)]) as engine:
         for changed in made:
             _blame(changed, "build")
         before = engine.run(lambda parts: _snapshot())
@@ -307,9 +144,9 @@ def _reseed(value: int, parts: Any) -> None:
 
 def _two_engines(ground: Ground) -> None:
     """Two engines in step, forward by forward, say what each says alone."""
-    with ground.engine(_suits(ground)) as engine:
+    with ground.engine(suits(ground)) as engine:
         alone = [text(engine, seed) for seed in (1, 2)]
-    with ground.engine(_suits(ground)) as first, ground.engine(_suits(ground)) as second:
+    with ground.engine(suits(ground)) as first, ground.engine(suits(ground)) as second:
         both, step = (first, second), _InStep()
         for me, engine in enumerate(both):
             engine.run(partial(step.plant, me))
@@ -353,7 +190,7 @@ BREAKS = (("target", "forward", 1), ("target", "forward", 4), ("verifier", "veri
 
 def _broken_request(ground: Ground) -> None:
     """After a request that broke off in mid-round, and after a cancelled one, the engine serves as before."""
-    with ground.engine(_suits(ground)) as engine:
+    with ground.engine(suits(ground)) as engine:
         wanted = text(engine, 1)
         for role, method, after in BREAKS:
             _break(engine, role, method, after)
@@ -404,7 +241,7 @@ def _missing_model(ground: Ground) -> None:
         (broken / "config.json").write_text('{"model_type": 3, "hidden_size": "wide"')
         for path in (Path(folder) / "nothing", empty, broken):
             try:
-                with ground.engine(_suits(ground), {kind: {"model": str(path)}}):
+                with ground.engine(suits(ground), {kind: {"model": str(path)}}):
                     continue  # it needs no model, or brings its own
             except Exception as error:
                 one_sentence(error, f"building it with {kind}.model = a folder that is {path.name}")
@@ -415,19 +252,6 @@ def _missing_model(ground: Ground) -> None:
                     ) from None
 
 
-PROVIDER = Entry("provider", "name, kind, hook API version, summary and options class are well formed", _provider)
-FIRST = (
-    PROVIDER,
-    Entry("metadata without mlx", "importing the plugin brings neither MLX nor another heavy package", _import),
-    Entry(
-        "import changes nothing",
-        "importing the plugin replaces no function of MLX, NumPy or random, and seeds none of them",
-        _import_changes_nothing,
-    ),
-    Entry("options round trip", "options survive TOML and --set; unknown keys and wrong types are refused by name",
-          _options),
-    Entry("described before built", "facts come without building anything, and are the same twice", _described),
-)  # fmt: skip
 LAST = (
     Entry("same request, same text", "a seed gives one text, whatever was served before", _repeats),
     Entry("no global random state", "global generators and MLX's functions are neither used nor changed",
@@ -441,11 +265,3 @@ MODEL = Entry(
     "a model folder that is missing, empty or damaged is refused in one line of its own",
     _missing_model,
 )
-
-
-def suits(ground: Ground) -> dict[str, Any]:
-    """Changes under which the provider may be assembled with toys."""
-    return _suits(ground)
-
-
-facts_of = _facts

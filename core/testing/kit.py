@@ -81,13 +81,13 @@ def _tried(entry: Entry, ground: Ground, told: list[str]) -> None:
 
 def entries_for(kind: Kind) -> tuple[Entry, ...]:
     """The checks of a kind, without a provider: what docs/plugin-checks.md lists."""
-    from sparkwright.core.testing import common
+    from sparkwright.core.testing import common, form
 
     if kind not in KINDS:
-        return (common.PROVIDER,)
+        return (form.PROVIDER,)
     own: tuple[Entry, ...] = import_module(f"sparkwright.core.testing.{_HOME[kind]}").CHECKS
     model = (common.MODEL,) if kind in ("target", "drafter") else ()
-    return (*common.FIRST, *own, *common.LAST, *model)
+    return (*form.FIRST, *own, *common.LAST, *model)
 
 
 def parametrize_with_checks(
