@@ -37,7 +37,7 @@ _LOOK_DEEPER = 24  # every so many active rounds one goes deeper than it seems w
 _PRIOR = 3.0  # drafted rounds that the belief in the rate counts for
 _COME_BACK = 0.02  # how much better than plain decoding drafting must look to be taken up again
 _HOPE = 3.0  # imagined successes behind position 1 in such a round
-_FORCED = 2  # every so many probes one submits a draft whatever its confidence says
+_FORCED = 2  # of so many probes that did not pay one submitted a draft whatever its confidence said
 
 
 @attrs.frozen
@@ -65,7 +65,7 @@ class RequestState:
     parked: bool = False
     gap: float = 0.0  # plain rounds to the next probe; 0: not parked yet
     waited: int = 0
-    probes: int = 0
+    failed: int = 0  # probes that did not pay
     active_rounds: int = 0
     # This round
     limit: int = 0
@@ -120,7 +120,7 @@ class CostAware:
         # Coming back asks for a little more than staying, or a near tie would cross over and back for ever.
         state.parked = best < (1.0 + _COME_BACK if state.parked else 1.0)
         state.going = 1.0 if state.parked or not state.confident else max(1.0, best)
-        turn = (state.probes, _FORCED) if state.parked else (state.active_rounds, _LOOK_DEEPER)
+        turn = (state.failed, _FORCED) if state.parked else (state.active_rounds, _LOOK_DEEPER)
         state.deeper = turn[0] % turn[1] == turn[1] - 1
         if state.deeper and not state.confident:
             hoped = _rates(state.acceptance.means(_HOPE), self.costs, limit)
@@ -184,10 +184,13 @@ class CostAware:
             state.active_rounds += 1
             state.gap *= 0.97
             return
-        state.probes += 1
-        if 1 + report.accepted <= cost:  # one that paid is repeated at once: evidence that turned needs no patience
-            state.waited = 0
-            state.gap *= 2.0
+        if 1 + report.accepted > cost:
+            # Evidence that turned needs no patience: the probe is repeated at once, and as it was. After a forced draft
+            # that paid, a probe left to confidences not yet corrected submits nothing, shows nothing and counts as lost.
+            return
+        state.failed += 1
+        state.waited = 0
+        state.gap *= 2.0
 
 
 def _describe(options: CostAwareOptions, site: Site) -> SchedulerFacts:

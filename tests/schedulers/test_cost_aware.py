@@ -43,6 +43,12 @@ def test_steady_speed_is_that_of_the_better_of_plain_and_the_best_depth(curve: s
     assert statistics.mean(o.speed / o.best for o in outcomes) >= 0.99
 
 
+def test_confidences_that_are_far_too_low_are_seen_through() -> None:
+    """A tenth of the truth, on a step that pays only when crossed: each of the table's texts, not their mean alone."""
+    outcomes = [steady("stepped", "constant 0.6", "too modest", 12_000, 2000, seed) for seed in range(3)]
+    assert min(o.speed / o.best for o in outcomes) >= 0.99
+
+
 @pytest.mark.parametrize("claims", ["none", "honest", "too sure"])
 @pytest.mark.parametrize("profile", ["constant 0.0", "constant 0.5", "switching often"])
 @pytest.mark.parametrize("curve", list(CURVES))
@@ -77,6 +83,30 @@ def test_parked_drafting_is_probed_with_growing_gaps_and_comes_back() -> None:
     assert sum(gap >= 100 for gap in gaps) >= 0.8 * len(gaps[6:])  # a probe that paid by luck is repeated at once
     late = [report for anchor, _, report in seen if anchor > 2700]
     assert sum(bool(r.drafted) for r in late) >= 0.9 * len(late)  # and it did not stay parked
+
+
+def test_a_probe_that_paid_is_repeated_as_it_was() -> None:
+    """A draft that its confidence spoke against and that paid: the repeat must submit one too, or it shows nothing."""
+    plugin = scheduler(CURVES["stepped"], "too modest")
+    state = plugin.sparkwright_scheduler_start()
+    probes: list[tuple[int, bool]] = []  # (drafts submitted, the round before was a probe that paid)
+    paid, repeats = False, 0
+    for _ in range(4000):
+        planned = plugin.sparkwright_scheduler_plan(state, BLOCK)
+        kept = 0
+        while kept < planned and plugin.sparkwright_scheduler_more(state, kept + 1, 0.001):
+            kept += 1
+        if state.probing:
+            repeats = repeats + 1 if paid else 0
+            probes.append((kept, paid))
+        # The first of them is accepted twice running, then not: too seldom for drafting to pay on the whole.
+        hits = 1 if kept and repeats < 2 else 0
+        paid = state.probing and hits > 0
+        shown = (0.001,) * min(kept + 1, planned)
+        plugin.sparkwright_scheduler_learn(state, RoundReport(planned, planned, kept, hits, shown, False))
+    again = [kept for kept, after_paid in probes if after_paid]
+    assert len(again) >= 4 and all(again)
+    assert sum(not kept for kept, _ in probes) >= 4  # and in between the confidences were asked
 
 
 def test_a_step_in_the_curve_is_crossed() -> None:
