@@ -11,7 +11,8 @@ A block is executed unless an HTML comment on the line before its fence says som
 
 `bash` blocks are scripts, run one after another in one folder for each page, so a page is executed as it is read.
 `python` blocks are programs in the same folder. A `toml` block without a file name is loaded as a configuration.
-Other languages (`text`, `json`) show what is printed and are not executed.
+Other languages (`text`, `json`) show what is printed and are not executed. Code that this reader would miss (indented
+by four spaces, in a fence of tildes, in one without a language) is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import attrs
 ROOT = Path(__file__).parents[2]
 RUN = ("bash", "sh", "python", "toml")
 NOTES = ("file", "fails", "ci", "not run")
+SHOWN = ("text", "json", "{toctree}")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[^\s`]*) *$")
 _NOTE = re.compile(r"^ *<!-- (?P<key>[a-z ]+): (?P<value>.+?) -->$")
 
@@ -52,14 +54,20 @@ def pages() -> list[str]:
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """The blocks of a page in a language that is executed. ValueError for a fence that is never closed."""
+    """The blocks of a page in a language that is executed. ValueError for code that is not understood."""
     lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
     number = 0
     while number < len(lines):
         opened = _FENCE.match(lines[number])
         if opened is None:
+            if lines[number].startswith(("    ", "\t")) and lines[number].strip():
+                raise ValueError(f"{page}:{number + 1}: indented code is never executed: put it into a fence")
+            if lines[number].lstrip().startswith(("```", "~~~")):
+                raise ValueError(f"{page}:{number + 1}: a fence is three backticks and one word for its language")
             number += 1
             continue
+        if opened["language"] not in (*RUN, *SHOWN):
+            raise ValueError(f"{page}:{number + 1}: '{opened['language']}' is none of {', '.join((*RUN, *SHOWN))}")
         start, indent = number, len(opened["indent"])
         number += 1
         while number < len(lines) and lines[number].strip() != opened["ticks"]:

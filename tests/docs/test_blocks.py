@@ -23,6 +23,11 @@ def test_what_is_not_run_is_listed_with_its_reason() -> None:
     assert listed == not_run().strip(), "run python -m tests.docs.blocks"
 
 
+@pytest.mark.parametrize("page", pages())
+def test_a_page_has_no_code_that_the_reader_does_not_see(page: str) -> None:
+    list(blocks(page))  # refuses indented code, other fences, languages it does not know
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_left_to_ci_are_run_there(page: str) -> None:
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")

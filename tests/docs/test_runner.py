@@ -66,7 +66,17 @@ def test_blocks_are_found_with_their_notes(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "why"), [("```bash\necho\n", "never closed"), ("<!-- skip: me -->\n```bash\n```\n", "skip")]
+    ("broken", "why"),
+    [
+        ("```bash\necho\n", "never closed"),
+        ("<!-- skip: me -->\n```bash\n```\n", "skip"),
+        ("Run this:\n\n    pytest\n", r"page\.md:3: indented code"),
+        ("Run this:\n\n\tpytest\n", r"page\.md:3: indented code"),
+        ("~~~bash\npytest\n~~~\n", "three backticks"),
+        ("```bash title\npytest\n```\n", "three backticks"),
+        ("```\npytest\n```\n", "'' is none of"),
+        ("```console\npytest\n```\n", "'console' is none of"),
+    ],
 )
 def test_what_is_not_understood_is_refused(page: Path, broken: str, why: str) -> None:
     page.write_text(broken, encoding="utf-8")
