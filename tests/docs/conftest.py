@@ -9,6 +9,13 @@ from pathlib import Path
 
 import pytest
 
+PAGES_SETTINGS = {
+    "COLUMNS": "100",
+    "PIP_NO_BUILD_ISOLATION": "0",  # pip reads 0 as "no isolation": the build tools are those installed here
+    "PIP_NO_INDEX": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -23,12 +30,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         command.write_text(f'#!/bin/sh\nexec {folder}/bin/python -m {name} "$@"\n', encoding="utf-8")
         command.chmod(0o755)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SPARKWRIGHT_", "PYTEST_", "PIP_"))}
-    return kept | {
-        "PATH": f"{folder}/bin:{os.environ['PATH']}",
-        "VIRTUAL_ENV": str(folder),
-        "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")),
-        "COLUMNS": "100",
-        "PIP_NO_BUILD_ISOLATION": "0",  # pip reads 0 as "no isolation": the build tools are those installed here
-        "PIP_NO_INDEX": "1",
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    }
+    return (
+        kept
+        | PAGES_SETTINGS
+        | {
+            "PATH": f"{folder}/bin:{os.environ['PATH']}",
+            "VIRTUAL_ENV": str(folder),
+            "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")),
+        }
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,7 +57,9 @@ def run(block: Block, folder: Path, environment: dict[str, str]) -> None:
     script = folder / f".block{block.line}"
     script.write_text(block.text, encoding="utf-8")
     command = ["python", str(script)] if block.language == "python" else ["bash", "-euo", "pipefail", str(script)]
-    command[0] = shutil.which(command[0], path=environment["PATH"]) or sys.executable
+    found = shutil.which(command[0], path=environment["PATH"])
+    assert found is not None, f"{block}: no {command[0]} in {environment['PATH']}"
+    command[0] = found
     done = subprocess.run(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
     )
@@ -66,12 +67,17 @@ def run(block: Block, folder: Path, environment: dict[str, str]) -> None:
     assert done.returncode == expected, f"{block} left with {done.returncode}:\n{done.stdout}\n{done.stderr}"
 
 
+def run_page(page: str, folder: Path, environment: dict[str, str], source: Path) -> None:
+    """Execute a page in an empty folder with the commands of an environment; the examples are those of `source`."""
+    if page.startswith("examples/"):  # they are told from the repository's root
+        shutil.copytree(
+            source / "examples", folder / "examples", ignore=shutil.ignore_patterns("models", "__pycache__")
+        )
+    for block in blocks(page):
+        run(block, folder, environment)
+
+
 @pytest.mark.kit
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says(page: str, tmp_path: Path, environment: dict[str, str]) -> None:
-    if page.startswith("examples/"):  # they are told from the repository's root
-        shutil.copytree(
-            ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("models", "__pycache__")
-        )
-    for block in blocks(page):
-        run(block, tmp_path, environment)
+    run_page(page, tmp_path, environment, ROOT)

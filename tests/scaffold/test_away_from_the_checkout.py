@@ -6,51 +6,18 @@ The second test fetches what a user's `pip install` would fetch (about 100 MB): 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import venv
 import zipfile
 from pathlib import Path
 
-import attrs
 import pytest
+from tests.scaffold.published import ROOT, Built, build, install, run
 
-ROOT = Path(__file__).parents[2]
 TEMPLATES = "core/scaffold/templates"
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "SPARKWRIGHT_", "VIRTUAL_ENV"))}
-    environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False,
-        timeout=900,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
-
-
-@attrs.frozen
-class Built:
-    """What is published: the sdist, unpacked, and the wheel built from that."""
-
-    source: Path
-    wheel: Path
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("built")
-    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist")
-    run(*build, "--sdist", ROOT, cwd=folder)
-    (sdist,) = (folder / "dist").glob("*.tar.gz")
-    source = folder / "source"
-    source.mkdir()
-    run("tar", "xzf", sdist, "-C", source, "--strip-components=1", cwd=folder)
-    run(*build, "--wheel", source, cwd=folder)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    return Built(source, wheel)
+    return build(tmp_path_factory.mktemp("built"))
 
 
 @pytest.mark.kit
@@ -67,10 +34,8 @@ def test_templates_and_examples_are_in_what_is_published(built: Built) -> None:
 
 @pytest.mark.slow
 def test_the_installed_package_serves_who_writes_plugins(built: Built, tmp_path: Path) -> None:
-    venv.create(tmp_path / "env", with_pip=True)
-    here, python = tmp_path / "elsewhere", tmp_path / "env/bin/python"
+    here, python = tmp_path / "elsewhere", install(built, tmp_path / "env", "hatchling")
     here.mkdir()
-    run(python, "-m", "pip", "install", "--quiet", f"sparkwright[cpu] @ file://{built.wheel}", "hatchling", cwd=here)
     command = tmp_path / "env/bin/sparkwright"
     where = run(python, "-c", "import sparkwright; print(sparkwright.__file__)", cwd=here)
     assert str(tmp_path / "env") in where
