@@ -185,8 +185,9 @@ class CostAware:
             state.gap *= 0.97
             return
         if 1 + report.accepted > cost:
-            # Evidence that turned needs no patience: the probe is repeated at once, and as it was. After a forced draft
-            # that paid, a probe left to confidences not yet corrected submits nothing, shows nothing and counts as lost.
+            # Evidence that turned needs no patience: the probe is repeated at once, and as it was. Were a forced draft
+            # that paid followed by a probe left to confidences not yet corrected, that one would submit nothing, show
+            # nothing and count as lost.
             return
         state.failed += 1
         state.waited = 0
