@@ -4,7 +4,7 @@
 
 A request is decided by its prompt, seed and configuration, so a text that differs from the first one of its kind means
 that something computed another number than before: a race, or memory that another computation owned. Requests are
-stopped after `--tokens` tokens of many more, so that every round has as many rows as every other (`fixed` depth) and no
+stopped after `--tokens` tokens of many more, so that with `fixed` depth every round has as many rows as every other and no
 kernel is compiled for the short rounds at a text's end. Errors are counted, and their first sentence is kept.
 
 `--graphs` is what MLX_USE_CUDA_GRAPHS is set to before MLX computes anything; it says nothing elsewhere than on CUDA.
@@ -47,7 +47,8 @@ def main() -> None:
     ap.add_argument("--graphs", choices=["0", "1"], help="left out: what sparkwright itself chooses")
     ap.add_argument("--kernels", default="auto", help="kernels.use, names apart by commas")
     ap.add_argument("--drafter", default="dspark")
-    ap.add_argument("--depth", type=int, default=5)
+    ap.add_argument("--scheduler", default="fixed", help="cost_aware: rounds of all widths")
+    ap.add_argument("--depth", type=int, default=5, help="of fixed")
     ap.add_argument("--temperature", type=float, default=1.0)
     ap.add_argument("--tokens", type=int, default=100)
     ap.add_argument("--requests", type=int, default=10, help="different ones")
@@ -59,7 +60,7 @@ def main() -> None:
     start = time.perf_counter()
     config = load_config(
         {
-            "drafter": {"use": args.drafter}, "scheduler": {"use": "fixed", "fixed": {"depth": args.depth}},
+            "drafter": {"use": args.drafter}, "scheduler": {"use": args.scheduler, "fixed": {"depth": args.depth}},
             "sampler": {"chain": {"temperature": args.temperature}}, "kernels": {"use": args.kernels.split(",")},
         }
     )  # fmt: skip
