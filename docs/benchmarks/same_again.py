@@ -4,8 +4,8 @@
 
 A request is decided by its prompt, seed and configuration, so a text that differs from the first one of its kind means
 that something computed another number than before: a race, or memory that another computation owned. Requests are
-stopped after `--tokens` tokens of many more, so that with `fixed` depth every round has as many rows as every other and no
-kernel is compiled for the short rounds at a text's end. Errors are counted, and their first sentence is kept.
+stopped after `--tokens` tokens of many more, so that with `fixed` depth every round has as many rows as every other and
+no kernel is compiled for the short rounds at a text's end. Errors are counted; the first one's sentence is kept.
 
 `--graphs` is what MLX_USE_CUDA_GRAPHS is set to before MLX computes anything; it says nothing elsewhere than on CUDA.
 """
