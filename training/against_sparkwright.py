@@ -8,13 +8,12 @@ Both take the stored weights; sparkwright as it always does on this device (on a
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import inputs
 import mlx.core as mx
 import numpy as np
-from reference import COUNT, Reference
+from reference import COUNT, Reference, asked
 
 from sparkwright.core.assembly import load_target
 from sparkwright.core.errors import SparkwrightError
@@ -39,9 +38,5 @@ def main(folder: Path, heldout: Path, first: int) -> None:
 
 
 if __name__ == "__main__":
-    ap = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    ap.add_argument("folder", type=Path)
-    ap.add_argument("heldout", type=Path)
-    ap.add_argument("--first", type=int, default=400_000, help="where in the held-out tokens the text begins")
-    args = ap.parse_args()
+    args = asked(__doc__)
     main(args.folder, args.heldout, args.first)

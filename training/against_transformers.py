@@ -7,7 +7,6 @@ An independent check of both. transformers (5.24) reads the stored weights, deco
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from pathlib import Path
@@ -16,7 +15,7 @@ import inputs
 import quantise
 import torch
 import transformers
-from reference import Reference
+from reference import Reference, asked
 from safetensors.torch import save_file
 
 
@@ -41,9 +40,5 @@ def main(folder: Path, heldout: Path, first: int) -> None:
 
 
 if __name__ == "__main__":
-    ap = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    ap.add_argument("folder", type=Path)
-    ap.add_argument("heldout", type=Path)
-    ap.add_argument("--first", type=int, default=400_000, help="where in the held-out tokens the text begins")
-    args = ap.parse_args()
+    args = asked(__doc__)
     main(args.folder, args.heldout, args.first)

@@ -6,6 +6,7 @@ everybody else takes as many as they were told to. A trained indexer does not ti
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,15 @@ from model import Target
 COUNT = 1024
 """Tokens: 256 compressed rows of ratio 4, of which the indexer takes 64."""
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def asked(doc: str | None) -> argparse.Namespace:
+    """The command line of both scripts: folder, heldout, first."""
+    ap = argparse.ArgumentParser(description=str(doc).partition("\n")[0])
+    ap.add_argument("folder", type=Path)
+    ap.add_argument("heldout", type=Path)
+    ap.add_argument("--first", type=int, default=400_000, help="where in the held-out tokens the text begins")
+    return ap.parse_args()
 
 
 class Reference:
