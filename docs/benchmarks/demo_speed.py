@@ -8,7 +8,9 @@ this machine; and the same weights without a drafter. For each cell (a temperatu
 ABBA order, which arm is A alternating by prompt; cells take turns, so that every cell has as many prompts when the time
 is over. Passes after the first one repeat the prompts with other seeds.
 The result, per cell: the geometric mean over prompts of the ratio of decode rates, and its 95 % interval (Student's t
-on the logarithms). It is written after every pair of runs.
+on the logarithms). It is written after every pair of runs. A pair asks for the same text twice with each arm;
+`first_over_second` is the geometric mean of the first run's rate over the second one's: under 1 where something is made
+ready for a text that comes for the first time. --read FILE prints both for a result that exists.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import math
 import statistics
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +102,20 @@ def table(cells: Cells) -> list[dict[str, Any]]:
     return rows
 
 
+def first_over_second(cells: Iterable[list[list[dict[str, Any]]]]) -> dict[str, float]:
+    pairs = [one["rates"] for by_prompt in cells for passes in by_prompt for one in passes]
+    return {
+        arm: round(math.exp(statistics.mean(math.log(rates[arm][0] / rates[arm][1]) for rates in pairs)), 3)
+        for arm in ("dspark", "none")
+        if pairs
+    }
+
+
 def main() -> None:
     ap = argparse.ArgumentParser()
-    ap.add_argument("--out", type=Path, required=True)
+    to = ap.add_mutually_exclusive_group(required=True)
+    to.add_argument("--out", type=Path)
+    to.add_argument("--read", type=Path, help="a result: nothing is measured")
     ap.add_argument("--model", help="a folder; the bundled model without it")
     ap.add_argument("--costs", default="auto", help="a file of cost curves, or auto")
     ap.add_argument("--calibrate", type=Path, help="measure the curves first, and keep them in this file")
@@ -114,6 +128,12 @@ def main() -> None:
     ap.add_argument("--kernels", default="auto", help="kernels.use, names apart by commas")
     ap.add_argument("--plain-kernels", nargs="+", help="of these the arm without drafts takes the fastest, tried first")
     args = ap.parse_args()
+    if args.read:
+        known = json.loads(args.read.read_text(encoding="utf-8"))
+        for row in known["cells"]:
+            print(json.dumps(row))
+        print(json.dumps({"first_over_second": first_over_second(known["runs"].values())}))
+        return
     store, began = WeightStore(), time.perf_counter()
 
     def say(text: str) -> None:
@@ -169,7 +189,8 @@ def main() -> None:
 
     def write() -> None:
         rows = {f"{kind} {t}": by_prompt for (t, kind), by_prompt in cells.items()}
-        text = json.dumps({"cells": table(cells), **found, "runs": rows}, indent=1)
+        ratios = {"cells": table(cells), "first_over_second": first_over_second(cells.values())}
+        text = json.dumps({**ratios, **found, "runs": rows}, indent=1)
         part = args.out.with_suffix(".part")
         part.write_text(text + "\n", encoding="utf-8")
         part.replace(args.out)
